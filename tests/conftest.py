@@ -1,0 +1,32 @@
+"""Shared fixtures: each test that takes `backend` runs on every backend under test.
+
+`UNISYNC_TEST_BACKENDS` names them, separated by commas; without it, all that are installed. One that was asked for and
+does not import is a failure, not a skip.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import unisync as us
+from unisync import _dispatch
+from unisync.backends import installed
+
+_asked = os.environ.get("UNISYNC_TEST_BACKENDS")
+BACKENDS = _asked.split(",") if _asked else [name for name in _dispatch.BACKENDS if installed(name)]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    """The name of a backend, made the current one for the test."""
+    with us.backend(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def rng():
+    """A NumPy generator with a fixed seed."""
+    return np.random.default_rng(20240229)

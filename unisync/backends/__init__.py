@@ -1,0 +1,63 @@
+"""The backends: the only place where frameworks are imported.
+
+Each folder mirrors `functional/` file for file. A file holds the backend's version of the primitives of the
+file of the same name: renames first, then one-line wrappers, then real code. `import_backend` gathers
+them into one flat namespace, the folder's own module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import ModuleType
+
+from unisync.errors import MissingDependencyError
+
+FILES: tuple[str, ...] = (
+    "creation", "conversion", "dtypes", "elementwise", "indexing", "linear_algebra", "manipulation", "searching",
+    "sorting", "statistical", "utility", "nn", "random", "gradients", "multi",
+)  # fmt: skip
+"""The files that every backend has; `functional/` has the same."""
+
+_REQUIRES: dict[str, tuple[tuple[str, ...], str]] = {  # backend → (modules to import, how to get them)
+    "numpy": (("numpy", "autograd"), "."),
+    "torch": (("torch",), ".[torch]"),
+    "jax": (("jax", "jaxlib"), ".[jax]"),
+    "tensorflow": (("tensorflow",), ".[tensorflow]"),
+}
+
+
+def installed(name: str) -> bool:
+    """Whether the framework of backend `name` can be found, without importing it."""
+    return all(importlib.util.find_spec(module) is not None for module in _REQUIRES[name][0])
+
+
+def import_backend(name: str) -> ModuleType:
+    """Import a backend's folder and gather its files into one namespace.
+
+    Raises:
+        MissingDependencyError: the framework cannot be imported; the message says which extra to install.
+    """
+    modules, extra = _REQUIRES[name]
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"the {name} backend needs {module}, which cannot be imported here ({error}). "
+                f"Try, in unisync's source folder: pip install '{extra}'."
+            ) from error
+    package = importlib.import_module(f"unisync.backends.{name}")
+    for file in FILES:
+        part = importlib.import_module(f"unisync.backends.{name}.{file}")
+        for key, value in vars(part).items():
+            public = not key.startswith("_") and callable(value)
+            # Keep what the file defines or renames; leave out what it merely imported from unisync.
+            if public and getattr(value, "__module__", None) not in _NOT_GATHERED:
+                setattr(package, key, value)
+    return package
+
+
+_NOT_GATHERED = frozenset(
+    {"unisync._types", "unisync.errors", "unisync._dispatch", "unisync.tree", "typing", "functools", "collections.abc"}
+)
