@@ -51,13 +51,14 @@ def import_backend(name: str) -> ModuleType:
     for file in FILES:
         part = importlib.import_module(f"unisync.backends.{name}.{file}")
         for key, value in vars(part).items():
-            public = not key.startswith("_") and callable(value)
-            # Keep what the file defines or renames; leave out what it merely imported from unisync.
-            if public and getattr(value, "__module__", None) not in _NOT_GATHERED:
+            # Keep what the file defines or renames; leave out what it merely imported from lower down.
+            if not key.startswith("_") and callable(value) and not _imported(value, package.__name__):
                 setattr(package, key, value)
     return package
 
 
-_NOT_GATHERED = frozenset(
-    {"unisync._types", "unisync.errors", "unisync._dispatch", "unisync.tree", "typing", "functools", "collections.abc"}
-)
+def _imported(value: object, package: str) -> bool:
+    origin = getattr(value, "__module__", None) or ""
+    if origin in ("typing", "functools", "collections.abc"):
+        return True
+    return origin.startswith("unisync.") and not origin.startswith(package + ".")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from unisync._dispatch import is_array, namespace, of, target
+import numpy as np
+
+from unisync._dispatch import is_array, of, target
 from unisync._types import Array, ArrayLike, Shape
 
 
@@ -63,8 +65,8 @@ def asarray(
         array([[1., 2.],
                [3., 4.]])
     """
-    if like is None and is_array(obj) and namespace(obj).NAME != "numpy":
-        m = namespace(obj)
+    if like is None and is_array(obj) and not isinstance(obj, (np.ndarray, np.generic)):
+        m = of[type(obj)]
     else:
         m, device = target(like, device)
     return m.asarray(obj, dtype=dtype, device=device, copy=copy)

@@ -16,8 +16,8 @@ import optree
 
 from unisync import tree
 from unisync._dispatch import current_namespace, is_array, of
+from unisync._key import Key
 from unisync._types import F, Tree
-from unisync.functional.random import Key
 
 
 def value_and_grad(
@@ -128,7 +128,7 @@ def recompute(fn: F, /) -> F:
 
 
 def jit(fn: F, /, *, donate_argnums: Sequence[int] = (), torch_compile: bool = False) -> F:
-    """fn compiled by the framework's own compiler: jax.jit, tf.function, torch.compile (opt-in); NumPy runs it as it is.
+    """fn compiled by the framework: jax.jit, tf.function, torch.compile (opt-in); NumPy runs it as it is.
 
     fn must be traceable: its Python code runs once for each structure, shape and dtype of its arguments, and side
     effects are undefined. Array leaves are inputs; what else stands in the arguments (strings, None, functions) is a
@@ -197,14 +197,17 @@ def backend_of(*trees: Tree) -> Any:
 
     With no array but those of random keys, the current backend.
     """
+    host = False
     for t in trees:
         for leaf in tree.leaves(t):
-            if is_array(leaf) and not isinstance(leaf, np.ndarray):
-                return of[type(leaf)]
+            if is_array(leaf):
+                if not isinstance(leaf, (np.ndarray, np.generic)):
+                    return of[type(leaf)]
+                host = True
     current = current_namespace()
-    if current.NAME == "numpy":
+    if not host or current is of[np.ndarray]:
         return current
     for leaf in optree.tree_leaves(trees, is_leaf=lambda node: type(node) is Key, namespace=tree.NAMESPACE):  # type: ignore[arg-type]
-        if isinstance(leaf, np.ndarray):
+        if isinstance(leaf, (np.ndarray, np.generic)):
             return of[np.ndarray]
     return current

@@ -1,6 +1,7 @@
-"""Arithmetic on lists of arrays at once, for optimizers: one fused kernel for the whole list where the backend has one.
+"""Arithmetic on lists of arrays at once, for optimizers: one kernel for the whole list where the backend has one.
 
-All take and return lists of arrays of one backend; a `scalar` is a Python number or a 0-d array. Arguments are never changed.
+All take and return lists of arrays of one backend; a `scalar` is a Python number or a 0-d array. Arguments are never
+changed.
 """
 
 from __future__ import annotations

@@ -442,7 +442,8 @@ def scaled_dot_product_attention(
         Array of shape (..., L, V).
 
     Example:
-        >>> us.nn.scaled_dot_product_attention(us.ones((1, 3, 4)), us.ones((1, 3, 4)), us.ones((1, 3, 4)), causal=True).shape
+        >>> x = us.ones((1, 3, 4))
+        >>> us.nn.scaled_dot_product_attention(x, x, x, causal=True).shape
         (1, 3, 4)
     """
     return of[type(query)].scaled_dot_product_attention(query, key, value, mask=mask, causal=causal, scale=scale)
