@@ -1,0 +1,72 @@
+"""Arithmetic on lists of arrays, for optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def _number(scalar: Any) -> Any:
+    """A 0-d array as a Python number, which leaves the dtype of what it meets alone."""
+    return scalar.item() if isinstance(scalar, (np.generic, np.ndarray)) else scalar
+
+
+def multi_add(xs, ys, /, *, alpha=1.0):
+    alpha = _number(alpha)
+    if type(alpha) in (int, float) and alpha == 1:
+        return [x + y for x, y in zip(xs, ys, strict=True)]
+    return [x + alpha * y for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_addcdiv(xs, ys, zs, /, *, value=1.0):
+    value = _number(value)
+    return [x + value * (y / z) for x, y, z in zip(xs, ys, zs, strict=True)]
+
+
+def multi_addcmul(xs, ys, zs, /, *, value=1.0):
+    value = _number(value)
+    return [x + value * (y * z) for x, y, z in zip(xs, ys, zs, strict=True)]
+
+
+def multi_all_finite(xs, /):
+    return np.bool_(all(np.isfinite(x).all() for x in xs))
+
+
+def multi_divide(xs, ys, /):
+    return [x / y for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_lerp(xs, ys, /, *, weight):
+    weight = _number(weight)
+    return [x + weight * (y - x) for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_multiply(xs, ys, /):
+    return [x * y for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_norm(xs, /):
+    return [np.sqrt(np.sum(np.square(x))) for x in xs]
+
+
+def multi_scale(xs, scalar, /):
+    scalar = _number(scalar)
+    return [x * scalar for x in xs]
+
+
+def multi_shift(xs, scalar, /):
+    scalar = _number(scalar)
+    return [x + scalar for x in xs]
+
+
+def multi_sign(xs, /):
+    return [np.sign(x) for x in xs]
+
+
+def multi_sqrt(xs, /):
+    return [np.sqrt(x) for x in xs]
+
+
+def multi_where(condition, xs, ys, /):
+    return list(xs) if bool(condition) else list(ys)
