@@ -35,8 +35,8 @@ def digits(*, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
             f"the digits data comes with scikit-learn, which cannot be imported here ({error}). "
             "Try, in unisync's source folder: pip install '.[examples]'."
         ) from error
-    scans = load_digits()
-    x = (scans.data.reshape(-1, 8, 8, 1) / 16.0).astype(np.float32)
-    y = scans.target.astype(np.int64)
+    pixels, labels = load_digits(return_X_y=True)
+    x = (pixels.reshape(-1, 8, 8, 1) / 16.0).astype(np.float32)
+    y = labels.astype(np.int64)
     train, test = split(len(x), test_fraction, seed, y)
     return Dataset("digits", "image", x[train], y[train], x[test], y[test], classes=tuple("0123456789"))
