@@ -1,0 +1,106 @@
+"""Arithmetic on lists of arrays: torch's multi-tensor (foreach) kernels.
+
+Where dtypes differ (bfloat16 parameters with float32 updates), the kernels promote, and results are cast back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from unisync.backends.torch._dtypes import NUMBERS as _NUMBERS
+
+_dtype = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
+
+
+def multi_add(xs: Sequence[Any], ys: Sequence[Any], /, *, alpha: Any = 1.0) -> list[Any]:
+    if not xs:
+        return []
+    if type(alpha) in _NUMBERS:
+        return _cast(torch._foreach_add(xs, ys, alpha=alpha), xs)
+    return _cast(torch._foreach_add(xs, torch._foreach_mul(ys, alpha)), xs)
+
+
+def _cast(results: Any, xs: Sequence[Any]) -> list[Any]:
+    """The results in the dtypes of xs."""
+    if list(map(_dtype, results)) == list(map(_dtype, xs)):
+        return list(results)
+    return [r.to(x.dtype) for r, x in zip(results, xs, strict=True)]
+
+
+def multi_addcdiv(xs: Sequence[Any], ys: Sequence[Any], zs: Sequence[Any], /, *, value: Any = 1.0) -> list[Any]:
+    if not xs:
+        return []
+    if type(value) in _NUMBERS and _alike(xs, ys, zs):
+        return list(torch._foreach_addcdiv(xs, ys, zs, value=value))
+    return multi_add(xs, torch._foreach_div(ys, zs), alpha=value)
+
+
+def multi_addcmul(xs: Sequence[Any], ys: Sequence[Any], zs: Sequence[Any], /, *, value: Any = 1.0) -> list[Any]:
+    if not xs:
+        return []
+    if type(value) in _NUMBERS and _alike(xs, ys, zs):
+        return list(torch._foreach_addcmul(xs, ys, zs, value=value))
+    return multi_add(xs, torch._foreach_mul(ys, zs), alpha=value)
+
+
+def _alike(xs: Sequence[Any], *others: Sequence[Any]) -> bool:
+    """Whether the arrays at one place are of one dtype, as addcdiv, addcmul and lerp require."""
+    dtypes = list(map(_dtype, xs))
+    return all(list(map(_dtype, ys)) == dtypes for ys in others)
+
+
+def multi_all_finite(xs: Sequence[Any], /) -> Any:
+    xs = [x for x in xs if x.is_floating_point() or x.is_complex()]
+    if not xs:
+        return torch.tensor(True)
+    try:  # the largest magnitude of an array is finite if and only if all are
+        largest = torch._foreach_norm(xs, float("inf"))
+    except RuntimeError:  # an array without elements has none
+        xs = [x for x in xs if x.numel()]
+        return multi_all_finite(xs) if xs else torch.tensor(True)
+    return torch.stack(largest).isfinite().all()
+
+
+def multi_divide(xs: Sequence[Any], ys: Sequence[Any], /) -> list[Any]:
+    return _cast(torch._foreach_div(xs, ys), xs) if xs else []
+
+
+def multi_lerp(xs: Sequence[Any], ys: Sequence[Any], /, *, weight: Any) -> list[Any]:
+    if not xs:
+        return []
+    if type(weight) in _NUMBERS and _alike(xs, ys):
+        return list(torch._foreach_lerp(xs, ys, weight))
+    return multi_add(xs, torch._foreach_sub(ys, xs), alpha=weight)
+
+
+def multi_multiply(xs: Sequence[Any], ys: Sequence[Any], /) -> list[Any]:
+    return _cast(torch._foreach_mul(xs, ys), xs) if xs else []
+
+
+def multi_norm(xs: Sequence[Any], /) -> list[Any]:
+    return list(torch._foreach_norm(xs)) if xs else []
+
+
+def multi_scale(xs: Sequence[Any], scalar: Any, /) -> list[Any]:
+    return list(torch._foreach_mul(xs, scalar)) if xs else []
+
+
+def multi_shift(xs: Sequence[Any], scalar: Any, /) -> list[Any]:
+    return list(torch._foreach_add(xs, scalar)) if xs else []
+
+
+def multi_sign(xs: Sequence[Any], /) -> list[Any]:
+    return list(torch._foreach_sign(xs)) if xs else []
+
+
+def multi_sqrt(xs: Sequence[Any], /) -> list[Any]:
+    return list(torch._foreach_sqrt(xs)) if xs else []
+
+
+def multi_where(condition: Any, xs: Sequence[Any], ys: Sequence[Any], /) -> list[Any]:
+    if isinstance(condition, bool):
+        return list(xs if condition else ys)
+    return [torch.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
