@@ -7,6 +7,7 @@ from typing import Any
 import autograd
 import numpy as np
 
+from unisync.backends.numpy import _corrections as _corrections
 from unisync.backends.numpy._tape import Box
 
 NAME = "numpy"
