@@ -1,7 +1,7 @@
 """What `us.f(x)` costs over `us.namespace(x).f(x)` (dispatch), and that over the framework's own call (conformance).
 
-The backend's function is replaced by one that does nothing, so that only the dispatch is timed: the difference of two calls
-of some 50 ns each, which no kernel's noise covers.
+The backend's function is replaced by one that does nothing, so that only the dispatch is timed: the difference of two
+calls of some 50 ns each, which no kernel's noise covers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Compare ways to do the same thing: interleaved in random order, as ratios with a confidence interval and an A/A control.
+"""Compare ways to do the same thing: interleaved in random order, as ratios, with an interval and an A/A control.
 
-Absolute times on a shared machine prove nothing; the ratio of two runs that stand next to each other in time does. Every round runs
-each candidate once, in an order drawn anew; the baseline takes part twice, and the ratio of its two runs (the control)
-shows what the machine's noise alone looks like.
+Absolute times on a shared machine prove nothing; the ratio of two runs that stand next to each other in time does. Every
+round runs each candidate once, in an order drawn anew; the baseline takes part twice, and the ratio of its two runs (the
+control) shows what the machine's noise alone looks like.
 """
 
 from __future__ import annotations
@@ -83,7 +83,13 @@ def _summarise(name: str, own: np.ndarray, base: np.ndarray, seed: int) -> Compa
     low, high = np.percentile(np.median(ratios[picks], axis=1), [2.5, 97.5])
     extra_low = np.percentile(np.median(extras[picks], axis=1), 2.5)
     return Comparison(
-        name, float(np.median(own)), float(np.median(ratios)), float(low), float(high), float(np.median(extras)), float(extra_low)
+        name,
+        float(np.median(own)),
+        float(np.median(ratios)),
+        float(low),
+        float(high),
+        float(np.median(extras)),
+        float(extra_low),
     )
 
 
@@ -93,10 +99,8 @@ def show(title: str, comparisons: list[Comparison]) -> None:
     print("| | median | ratio | 95 % interval | difference |")
     print("|---|--:|--:|--:|--:|")
     for c in comparisons:
-        print(
-            f"| {c.name} | {_time(c.median_s)} | {c.ratio:.3f} | {c.ratio_low:.3f} – {c.ratio_high:.3f} | {c.extra_us:+.1f} µs |",
-            flush=True,
-        )
+        interval = f"{c.ratio_low:.3f} – {c.ratio_high:.3f}"
+        print(f"| {c.name} | {_time(c.median_s)} | {c.ratio:.3f} | {interval} | {c.extra_us:+.1f} µs |", flush=True)
 
 
 def _time(seconds: float) -> str:

@@ -1,0 +1,139 @@
+"""`unisync doctor`: what is installed, what it runs on, how fast memory is, and what is missing with the cure."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, final
+
+import numpy as np
+import typer
+
+from unisync import _dispatch
+from unisync.errors import MissingDependencyError
+
+_COPY_BYTES = 64 * 2**20
+_OPTIONAL = {  # module → (what it is for, extra)
+    "sklearn": ("the digits data", "examples"),
+    "mpi4py": ("NumPy over processes and machines", "mpi"),
+    "tensorboardX": ("TensorBoard logs", "tensorboard"),
+    "matplotlib": ("plots", "plot"),
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BackendReport:
+    """What one backend says of itself; `error` says why it cannot be used."""
+
+    name: str
+    version: str | None = None
+    devices: tuple[str, ...] = ()
+    copy_gb_per_s: float | None = None
+    error: str | None = None
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """List backends with versions, devices and measured copy bandwidth, and what is missing with the cure."""
+    reports = [examine(name) for name in _dispatch.BACKENDS]
+    machine = _machine()
+    missing = {
+        module: f"for {purpose}: pip install '.[{extra}]' in unisync's source folder"
+        for module, (purpose, extra) in _OPTIONAL.items()
+        if importlib.util.find_spec(module) is None
+    }
+    if as_json:
+        import dataclasses
+        import json
+
+        print(
+            json.dumps({"machine": machine, "backends": [dataclasses.asdict(r) for r in reports], "missing": missing})
+        )
+    else:
+        _show(machine, reports, missing)
+
+
+def examine(name: str) -> BackendReport:
+    """Load a backend, ask it for its devices, and measure how fast it copies 64 MiB on its default device."""
+    try:
+        module = _dispatch.load(name)
+    except MissingDependencyError as error:
+        return BackendReport(name, error=str(error))
+    facts = module.describe()
+    return BackendReport(
+        name, str(facts["version"]), tuple(str(d) for d in facts["devices"]), round(_copy_bandwidth(module), 1)
+    )
+
+
+def _copy_bandwidth(module: Any) -> float:
+    """GB copied per second (each byte counted once; 1 GB = 1e9 bytes), best of five."""
+    x = module.asarray(np.ones(_COPY_BYTES // 4, np.float32))
+    best = float("inf")
+    for _ in range(6):  # the first, which touches new pages, is never the best
+        start = time.perf_counter()
+        module.block_until_ready(module.asarray(x, copy=True))
+        best = min(best, time.perf_counter() - start)
+    return _COPY_BYTES / best / 1e9
+
+
+def _machine() -> dict[str, Any]:
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "unisync": importlib.metadata.version("unisync"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": available,
+        **_memory(),
+    }
+
+
+def _memory() -> dict[str, float | None]:
+    """Total and available memory in GB (1e9 bytes); null where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        kib = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+        return {
+            "memory_gb": round(kib["MemTotal"] * 1024 / 1e9, 1),
+            "memory_available_gb": round(kib["MemAvailable"] * 1024 / 1e9, 1),
+        }
+    except (OSError, KeyError, ValueError, IndexError):
+        return {"memory_gb": None, "memory_available_gb": None}
+
+
+def _show(machine: dict[str, Any], reports: list[BackendReport], missing: dict[str, str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(
+        f"unisync {machine['unisync']} on Python {machine['python']}, {machine['system']}, {machine['cores']} cores, "
+        f"{machine['memory_gb']} GB memory ({machine['memory_available_gb']} GB available)",
+        highlight=False,
+    )
+    table = Table()
+    for title, justify in (
+        ("backend", "left"),
+        ("version", "left"),
+        ("devices", "left"),
+        ("engine", "left"),
+        ("copy GB/s", "right"),
+    ):
+        table.add_column(title, justify=justify)
+    for r in reports:
+        if r.error is None:
+            table.add_row(r.name, r.version, ", ".join(r.devices), "one replica", str(r.copy_gb_per_s))
+        else:
+            table.add_row(r.name, "not installed", "", "", "")
+    console.print(table)
+    for r in reports:
+        if r.error is not None:
+            console.print(f"{r.name}: {r.error}", highlight=False, markup=False)
+    for module, cure in missing.items():
+        console.print(f"{module} is not installed; {cure}", highlight=False, markup=False)
