@@ -1,7 +1,7 @@
 """Compare ways to do the same thing: interleaved in random order, as ratios, with an interval and an A/A control.
 
-Absolute times on a shared machine prove nothing; the ratio of two runs that stand next to each other in time does. Every
-round runs each candidate once, in an order drawn anew; the baseline takes part twice, and the ratio of its two runs (the
+Absolute times on a shared machine prove nothing; the ratio of two runs next to each other in time does. Every
+round runs each candidate once, in an order drawn anew; the baseline runs twice, and the ratio of its two runs (the
 control) shows what the machine's noise alone looks like.
 """
 

@@ -111,7 +111,7 @@ MODELS: dict[str, Callable[[Dataset], nn.Sequential]] = {
 
 
 def _from_file(name: str, data: Dataset) -> Any:
-    """What the named function of a Python file returns, given those of `data`, `input_shape`, `outputs` that it takes."""
+    """What a function of a Python file returns, given those of `data`, `input_shape` and `outputs` that it takes."""
     file, _, function_name = name.rpartition(":")
     if not file:
         raise ArgumentError(f"`model` must be path/to/file.py:function, got {name!r}. Try: {name}:model.")
