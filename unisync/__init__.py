@@ -4,7 +4,7 @@ Arrays are the framework's own: functions take and return native arrays and foll
 Importing this package imports no framework.
 """
 
-from unisync import data as data, nn as nn, optim as optim, tree as tree
+from unisync import data as data, losses as losses, nn as nn, optim as optim, tree as tree
 from unisync._dispatch import (
     backend as backend,
     current_backend as current_backend,

@@ -26,3 +26,55 @@ from unisync.functional.nn import (
     softmax_cross_entropy_with_integer_labels as softmax_cross_entropy_with_integer_labels,
     softplus as softplus,
 )
+from unisync.nn import initializers as initializers
+from unisync.nn.activations import (
+    ELU as ELU,
+    GELU as GELU,
+    LeakyReLU as LeakyReLU,
+    ReLU as ReLU,
+    Sigmoid as Sigmoid,
+    SiLU as SiLU,
+    Softmax as Softmax,
+    Softplus as Softplus,
+    Tanh as Tanh,
+)
+from unisync.nn.attention import (
+    MultiHeadAttention as MultiHeadAttention,
+    TransformerBlock as TransformerBlock,
+)
+from unisync.nn.containers import (
+    Residual as Residual,
+    Sequential as Sequential,
+)
+from unisync.nn.convolution import (
+    AvgPool2d as AvgPool2d,
+    Conv1d as Conv1d,
+    Conv2d as Conv2d,
+    MaxPool2d as MaxPool2d,
+)
+from unisync.nn.dense import (
+    Embedding as Embedding,
+    Linear as Linear,
+    PositionalEmbedding as PositionalEmbedding,
+)
+from unisync.nn.layer import Layer as Layer
+from unisync.nn.normalization import (
+    BatchNorm as BatchNorm,
+    GroupNorm as GroupNorm,
+    LayerNorm as LayerNorm,
+    RMSNorm as RMSNorm,
+)
+from unisync.nn.recurrent import (
+    GRU as GRU,
+    LSTM as LSTM,
+)
+from unisync.nn.regularization import Dropout as Dropout
+from unisync.nn.shaping import (
+    Flatten as Flatten,
+    Function as Function,
+    Mean as Mean,
+)
+from unisync.nn.torch_format import (
+    from_torch_state_dict as from_torch_state_dict,
+    to_torch_state_dict as to_torch_state_dict,
+)
