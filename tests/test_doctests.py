@@ -4,42 +4,42 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import unisync as us
 
-
-def _modules() -> list[str]:
-    """All modules that import no framework: all but the backends, and not `python -m unisync`."""
-    names = [info.name for info in pkgutil.walk_packages(us.__path__, "unisync.", onerror=None) if _wanted(info.name)]
-    return ["unisync", *names]
+ROOT = Path(us.__file__).parent
 
 
-def _wanted(name: str) -> bool:
-    return not name.startswith("unisync.backends.") and not name.endswith("__main__")
+def modules() -> list[str]:
+    """All modules of unisync but those that import a framework."""
+    names = []
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        if parts[-1] != "__main__" and not (parts[1] == "backends" and len(parts) > 3):
+            names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return names
 
 
-def _examples() -> list[doctest.DocTest]:
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    found = {}
-    for name in _modules():
-        for test in finder.find(importlib.import_module(name), name):
-            if test.examples:
-                found[test.name] = test
-    return [found[name] for name in sorted(found)]
-
-
-@pytest.mark.parametrize("example", [pytest.param(e, id=e.name.removeprefix("unisync.")) for e in _examples()])
-def test_example(example, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", modules())
+def test_examples(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    example.globs = {"us": us, "np": np}
     report: list[str] = []
-    with us.backend("numpy"), np.printoptions():
-        doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=report.append)
+    module = importlib.import_module(name)
+    for example in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+        example.globs = {"us": us, "np": np}
+        with us.backend("numpy"):
+            doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=report.append)
     assert not report, "".join(report)
+
+
+def test_the_functions_are_among_them():
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = finder.find(importlib.import_module("unisync.functional.elementwise"), "elementwise")
+    assert len([example for example in found if example.examples]) > 50
 
 
 def test_a_wrong_example_is_caught():

@@ -40,7 +40,7 @@ def convert(x: Any, /, backend: str) -> Any:
     returned as it is.
 
     Args:
-        x: a concrete array of any backend.
+        x: a concrete array of any backend, or a Python number.
         backend: "numpy", "torch", "jax" or "tensorflow".
 
     Returns:
@@ -56,7 +56,9 @@ def convert(x: Any, /, backend: str) -> Any:
     """
     target = load(backend)
     source = namespace(x)
-    return x if is_array(x) and source is target else target.from_dlpack(x)
+    if not is_array(x):
+        return target.asarray(x)
+    return x if source is target else target.from_dlpack(x)
 
 
 def from_dlpack(x: Any, /, *, like: Any = None) -> Any:

@@ -65,7 +65,8 @@ def asarray(
         array([[1., 2.],
                [3., 4.]])
     """
-    if like is None and is_array(obj) and not isinstance(obj, (np.ndarray, np.generic)):
+    # lists and tuples stand here too because torch.compile cannot trace a look-up that fails
+    if like is None and not isinstance(obj, (list, tuple, np.ndarray, np.generic)) and is_array(obj):
         m = of[type(obj)]
     else:
         m, device = target(like, device)

@@ -10,6 +10,7 @@ from typing import Any
 
 from unisync._dispatch import namespace, of
 from unisync._types import Array, DataFormat, Padding, SequenceFormat
+from unisync.errors import ArgumentError
 from unisync.functional import random as _random
 
 
@@ -441,11 +442,16 @@ def scaled_dot_product_attention(
     Returns:
         Array of shape (..., L, V).
 
+    Raises:
+        ArgumentError: both mask and causal are given.
+
     Example:
         >>> x = us.ones((1, 3, 4))
         >>> us.nn.scaled_dot_product_attention(x, x, x, causal=True).shape
         (1, 3, 4)
     """
+    if causal and mask is not None:
+        raise ArgumentError("`mask` must be None if causal is True, got both. Try: put the causal part into the mask.")
     return of[type(query)].scaled_dot_product_attention(query, key, value, mask=mask, causal=causal, scale=scale)
 
 

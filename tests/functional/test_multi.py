@@ -1,0 +1,99 @@
+"""The list operations for optimizers, against loops over NumPy arrays: one row per operation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checks import assert_same, native
+
+import unisync as us
+
+XS = [np.asarray([[1.0, -2.0], [0.5, 4.0]], "float32"), np.asarray([3.0], "float32"), np.asarray(0.25, "float32")]
+YS = [x + 1.5 for x in XS]
+ZS = [np.abs(x) + 0.5 for x in XS]
+DOUBLES = [x.astype("float64") for x in XS]
+
+
+def row(name, *args, oracle, **kwargs):
+    """us.<name>(*args, **kwargs) equals the list of oracle(one of each list)."""
+    return pytest.param(name, args, kwargs, oracle, id=name)
+
+
+ROWS = [
+    row("multi_add", XS, YS, oracle=np.add),
+    row("multi_add", XS, YS, alpha=-0.5, oracle=lambda x, y: x - 0.5 * y),
+    row("multi_add", DOUBLES, DOUBLES, alpha=2, oracle=lambda x, y: x + 2 * y),
+    row("multi_addcdiv", XS, YS, ZS, oracle=lambda x, y, z: x + y / z),
+    row("multi_addcdiv", XS, YS, ZS, value=-0.1, oracle=lambda x, y, z: x - np.float32(0.1) * y / z),
+    row("multi_addcmul", XS, YS, ZS, oracle=lambda x, y, z: x + y * z),
+    row("multi_addcmul", XS, YS, ZS, value=0.5, oracle=lambda x, y, z: x + 0.5 * y * z),
+    row("multi_divide", XS, ZS, oracle=np.divide),
+    row("multi_lerp", XS, YS, weight=0.25, oracle=lambda x, y: x + 0.25 * (y - x)),
+    row("multi_lerp", XS, YS, weight=0.75, oracle=lambda x, y: x + 0.75 * (y - x)),
+    row("multi_multiply", XS, YS, oracle=np.multiply),
+    row("multi_norm", XS, oracle=lambda x: np.sqrt(np.sum(np.square(x)))),
+    row("multi_scale", XS, 0.5, oracle=lambda x: x * np.float32(0.5)),
+    row("multi_shift", XS, 0.5, oracle=lambda x: x + np.float32(0.5)),
+    row("multi_sign", XS, oracle=np.sign),
+    row("multi_sqrt", ZS, oracle=np.sqrt),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs", "oracle"), ROWS)
+def test_as_a_loop(backend, name, args, kwargs, oracle):
+    lists = [a for a in args if isinstance(a, list)]
+    wanted = [np.asarray(oracle(*xs)) for xs in zip(*lists, strict=True)]
+    arrays = [native(a) for a in args]
+    got = getattr(us, name)(*arrays, **kwargs)
+    assert isinstance(got, list)
+    assert_same(got, wanted)
+    for array, before in zip(arrays, args, strict=True):  # arguments are never changed
+        if isinstance(before, list):
+            assert_same(array, before)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: us.multi_add(native(XS), native(YS), alpha=s),
+        lambda s: us.multi_addcdiv(native(XS), native(YS), native(ZS), value=s),
+        lambda s: us.multi_addcmul(native(XS), native(YS), native(ZS), value=s),
+        lambda s: us.multi_lerp(native(XS), native(YS), weight=s),
+        lambda s: us.multi_scale(native(XS), s),
+        lambda s: us.multi_shift(native(XS), s),
+    ],
+)
+def test_scalars_may_be_arrays(backend, call):
+    with_array, with_number = call(us.asarray(0.25)), call(0.25)
+    for a, n in zip(with_array, with_number, strict=True):
+        assert us.dtype_of(a) == "float32"
+        assert_same(a, us.to_numpy(n))
+
+
+def test_all_finite(backend):
+    def finite(*values):
+        result = us.multi_all_finite([us.asarray(v) for v in values])
+        assert us.dtype_of(result) == "bool"
+        assert tuple(result.shape) == ()
+        return bool(result)
+
+    assert finite([1.0, 2.0], 3.0)
+    assert not finite([1.0, 2.0], float("nan"))
+    assert not finite([1.0, float("-inf")], 3.0)
+
+
+def test_where(backend):
+    for condition, wanted in ((True, XS), (False, YS)):
+        assert_same(us.multi_where(us.asarray(condition), native(XS), native(YS)), wanted)
+
+
+def test_empty_lists(backend):
+    assert us.multi_add([], []) == us.multi_scale([], 2.0) == us.multi_norm([]) == us.multi_sqrt([]) == []
+    assert us.multi_where(us.asarray(True), [], []) == []
+    assert bool(us.multi_all_finite([]))
+
+
+def test_inside_a_compiled_function(backend):
+    step = us.jit(lambda xs, ys, lr: us.multi_add(xs, us.multi_sqrt(ys), alpha=lr))
+    wanted = [x - 0.5 * np.sqrt(z) for x, z in zip(XS, ZS, strict=True)]
+    assert_same(step(native(XS), native(ZS), us.asarray(-0.5)), wanted)
