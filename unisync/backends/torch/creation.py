@@ -7,7 +7,7 @@ from typing import Any
 import numpy as _np
 import torch
 
-from unisync._types import Shape
+from unisync._types import Shape as _Shape
 from unisync.backends.torch._dtypes import NUMBERS as _NUMBERS, native as _native, with_scalar as _with_scalar
 from unisync.errors import ArgumentError, ArgumentTypeError
 
@@ -105,7 +105,7 @@ def scalar(value: complex, like: torch.Tensor, /) -> torch.Tensor:
     return torch.scalar_tensor(value, dtype=_with_scalar(like.dtype, value), device=like.device)
 
 
-def empty(shape: int | Shape, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
+def empty(shape: int | _Shape, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
     return torch.empty(shape, dtype=torch.float32 if dtype is None else _native(dtype), device=device)
 
 
@@ -125,7 +125,7 @@ def eye(
     return (columns - rows[:, None] == k).to(dtype)
 
 
-def full(shape: int | Shape, fill_value: complex, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
+def full(shape: int | _Shape, fill_value: complex, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
     if dtype is None:
         dtype = type(fill_value) if type(fill_value) in _NUMBERS else asarray(fill_value).dtype
     return torch.full((shape,) if isinstance(shape, int) else shape, fill_value, dtype=_native(dtype), device=device)
@@ -144,7 +144,7 @@ def linspace(
     return torch.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
 
 
-def ones(shape: int | Shape, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
+def ones(shape: int | _Shape, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
     return torch.ones(shape, dtype=torch.float32 if dtype is None else _native(dtype), device=device)
 
 
@@ -160,7 +160,7 @@ def triu(x: torch.Tensor, /, *, k: int = 0) -> torch.Tensor:
     return torch.triu(x, k)
 
 
-def zeros(shape: int | Shape, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
+def zeros(shape: int | _Shape, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.float32 if dtype is None else _native(dtype), device=device)
 
 

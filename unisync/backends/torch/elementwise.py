@@ -142,8 +142,16 @@ abs = _unary("abs", torch.abs)
 bitwise_invert = _unary("bitwise_invert", torch.bitwise_not)
 logical_not = _unary("logical_not", torch.logical_not)
 negative = _unary("negative", torch.neg)
-sign = _unary("sign", torch.sgn)  # torch.sign refuses complex numbers
 square = _unary("square", torch.square)
+
+_sgn = _unary("sgn", torch.sgn)  # torch.sign refuses complex numbers
+
+
+def sign(x: torch.Tensor, /) -> torch.Tensor:
+    result = _sgn(x)
+    if x.is_floating_point():  # to torch the sign of NaN is 0: https://github.com/data-apis/array-api-compat/issues/136
+        return torch.where(x != x, x, result)
+    return result
 
 
 def clip(x: torch.Tensor, /, min: Any = None, max: Any = None) -> torch.Tensor:

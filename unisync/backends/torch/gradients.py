@@ -26,7 +26,6 @@ def value_and_grad(
 ) -> Callable[..., tuple[Any, Any]]:
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
-    @_functools.wraps(fn)
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         outer = _depth.gradients
         leaves, traced, structure = _leaves(tuple(args[i] for i in positions), outer > 0, positions)
@@ -46,7 +45,25 @@ def value_and_grad(
         gradient = _tree.unflatten(structure, gradients)
         return ((value, aux) if has_aux else value), (gradient[0] if isinstance(argnums, int) else gradient)
 
-    return differentiated
+    return _untraced(differentiated)
+
+
+def _untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """fn, which torch.compile leaves to eager torch unless it is set to trace torch.autograd.grad, as `jit` sets it.
+
+    It would break the graph in the midst of fn otherwise, across which the structure of a tree gets lost.
+    """
+
+    @_functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() and not getattr(torch._dynamo.config, _TRACE_GRADIENTS, False):
+            return torch.compiler.disable(fn)(*args, **kwargs)
+        return fn(*args, **kwargs)
+
+    return call
+
+
+_TRACE_GRADIENTS = "trace_autograd_ops"  # of torch._dynamo.config, since torch 2.10; off by default
 
 
 class _Differentiating:
@@ -172,7 +189,19 @@ def recompute(fn: Callable[..., Any], /) -> Callable[..., Any]:
 def jit(
     fn: Callable[..., Any], /, *, donate_argnums: Sequence[int] = (), torch_compile: bool = False
 ) -> Callable[..., Any]:
-    return torch.compile(fn) if torch_compile else fn
+    if not torch_compile:
+        return fn
+    compiled, config = torch.compile(fn), torch._dynamo.config
+    if not hasattr(config, _TRACE_GRADIENTS):
+        return compiled
+    settings = {_TRACE_GRADIENTS: True}
+
+    @_functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with config.patch(settings):
+            return compiled(*args, **kwargs)
+
+    return call
 
 
 def scan(

@@ -20,7 +20,7 @@ def tensordot(
     x1: torch.Tensor, x2: torch.Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
 ) -> torch.Tensor:
     x1, x2 = _promoted(x1, x2)
-    return torch.tensordot(x1, x2, dims=axes)
+    return torch.tensordot(x1, x2, dims=axes)  # type: ignore[arg-type]
 
 
 def vecdot(x1: torch.Tensor, x2: torch.Tensor, /, *, axis: int = -1) -> torch.Tensor:

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 
 import torch
 
-from unisync._types import Shape
+from unisync._types import Shape as _Shape
 from unisync.backends.torch._dtypes import PROMOTED as _PROMOTED
 from unisync.errors import ArgumentError, ShapeError
 
-broadcast_to = torch.broadcast_to
 moveaxis = torch.movedim
-permute_dims = torch.permute
 tile = torch.tile
 
 
 def broadcast_arrays(*arrays: torch.Tensor) -> list[torch.Tensor]:
     return list(torch.broadcast_tensors(*arrays))
+
+
+def broadcast_to(x: torch.Tensor, /, shape: _Shape) -> torch.Tensor:
+    return torch.broadcast_to(x, shape)
 
 
 def concat(arrays: Sequence[torch.Tensor], /, *, axis: int | None = 0) -> torch.Tensor:
@@ -26,7 +28,7 @@ def concat(arrays: Sequence[torch.Tensor], /, *, axis: int | None = 0) -> torch.
     return torch.cat(_of_one_dtype(arrays), axis)
 
 
-def _of_one_dtype(arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+def _of_one_dtype(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor] | tuple[torch.Tensor, ...]:
     dtypes = {x.dtype for x in arrays}
     if len(dtypes) <= 1:
         return arrays if isinstance(arrays, (list, tuple)) else list(arrays)
@@ -43,14 +45,18 @@ def expand_dims(x: torch.Tensor, /, *, axis: int = 0) -> torch.Tensor:
 def flip(x: torch.Tensor, /, *, axis: int | Sequence[int] | None = None) -> torch.Tensor:
     if axis is None:
         axis = tuple(range(x.ndim))
-    return torch.flip(x, (axis,) if isinstance(axis, int) else axis)
+    return torch.flip(x, (axis,) if isinstance(axis, int) else tuple(axis))
+
+
+def permute_dims(x: torch.Tensor, /, axes: Sequence[int]) -> torch.Tensor:
+    return torch.permute(x, axes)  # type: ignore[arg-type]
 
 
 def repeat(x: torch.Tensor, repeats: int | torch.Tensor, /, *, axis: int | None = None) -> torch.Tensor:
     return torch.repeat_interleave(x, repeats, axis)
 
 
-def reshape(x: torch.Tensor, /, shape: Shape, *, copy: bool | None = None) -> torch.Tensor:
+def reshape(x: torch.Tensor, /, shape: _Shape, *, copy: bool | None = None) -> torch.Tensor:
     if copy is None:
         return torch.reshape(x, shape)
     if copy:
@@ -80,7 +86,7 @@ def squeeze(x: torch.Tensor, /, axis: int | Sequence[int]) -> torch.Tensor:
 
 
 def stack(arrays: Sequence[torch.Tensor], /, *, axis: int = 0) -> torch.Tensor:
-    return torch.stack(_of_one_dtype(arrays), axis)  # type: ignore[arg-type]
+    return torch.stack(_of_one_dtype(arrays), axis)
 
 
 def unstack(x: torch.Tensor, /, *, axis: int = 0) -> tuple[torch.Tensor, ...]:

@@ -12,6 +12,7 @@ import torch
 
 from unisync.backends.torch._dtypes import NUMBERS as _NUMBERS
 
+_kernels: Any = torch  # the foreach functions are not in its type stubs
 _dtype = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
 
 
@@ -19,8 +20,8 @@ def multi_add(xs: Sequence[Any], ys: Sequence[Any], /, *, alpha: Any = 1.0) -> l
     if not xs:
         return []
     if type(alpha) in _NUMBERS:
-        return _cast(torch._foreach_add(xs, ys, alpha=alpha), xs)
-    return _cast(torch._foreach_add(xs, torch._foreach_mul(ys, alpha)), xs)
+        return _cast(_kernels._foreach_add(xs, ys, alpha=alpha), xs)
+    return _cast(_kernels._foreach_add(xs, _kernels._foreach_mul(ys, alpha)), xs)
 
 
 def _cast(results: Any, xs: Sequence[Any]) -> list[Any]:
@@ -34,16 +35,16 @@ def multi_addcdiv(xs: Sequence[Any], ys: Sequence[Any], zs: Sequence[Any], /, *,
     if not xs:
         return []
     if type(value) in _NUMBERS and _alike(xs, ys, zs):
-        return list(torch._foreach_addcdiv(xs, ys, zs, value=value))
-    return multi_add(xs, torch._foreach_div(ys, zs), alpha=value)
+        return list(_kernels._foreach_addcdiv(xs, ys, zs, value=value))
+    return multi_add(xs, _kernels._foreach_div(ys, zs), alpha=value)
 
 
 def multi_addcmul(xs: Sequence[Any], ys: Sequence[Any], zs: Sequence[Any], /, *, value: Any = 1.0) -> list[Any]:
     if not xs:
         return []
     if type(value) in _NUMBERS and _alike(xs, ys, zs):
-        return list(torch._foreach_addcmul(xs, ys, zs, value=value))
-    return multi_add(xs, torch._foreach_mul(ys, zs), alpha=value)
+        return list(_kernels._foreach_addcmul(xs, ys, zs, value=value))
+    return multi_add(xs, _kernels._foreach_mul(ys, zs), alpha=value)
 
 
 def _alike(xs: Sequence[Any], *others: Sequence[Any]) -> bool:
@@ -57,7 +58,7 @@ def multi_all_finite(xs: Sequence[Any], /) -> Any:
     if not xs:
         return torch.tensor(True)
     try:  # the largest magnitude of an array is finite if and only if all are
-        largest = torch._foreach_norm(xs, float("inf"))
+        largest = _kernels._foreach_norm(xs, float("inf"))
     except RuntimeError:  # an array without elements has none
         xs = [x for x in xs if x.numel()]
         return multi_all_finite(xs) if xs else torch.tensor(True)
@@ -65,39 +66,39 @@ def multi_all_finite(xs: Sequence[Any], /) -> Any:
 
 
 def multi_divide(xs: Sequence[Any], ys: Sequence[Any], /) -> list[Any]:
-    return _cast(torch._foreach_div(xs, ys), xs) if xs else []
+    return _cast(_kernels._foreach_div(xs, ys), xs) if xs else []
 
 
 def multi_lerp(xs: Sequence[Any], ys: Sequence[Any], /, *, weight: Any) -> list[Any]:
     if not xs:
         return []
     if type(weight) in _NUMBERS and _alike(xs, ys):
-        return list(torch._foreach_lerp(xs, ys, weight))
-    return multi_add(xs, torch._foreach_sub(ys, xs), alpha=weight)
+        return list(_kernels._foreach_lerp(xs, ys, weight))
+    return multi_add(xs, _kernels._foreach_sub(ys, xs), alpha=weight)
 
 
 def multi_multiply(xs: Sequence[Any], ys: Sequence[Any], /) -> list[Any]:
-    return _cast(torch._foreach_mul(xs, ys), xs) if xs else []
+    return _cast(_kernels._foreach_mul(xs, ys), xs) if xs else []
 
 
 def multi_norm(xs: Sequence[Any], /) -> list[Any]:
-    return list(torch._foreach_norm(xs)) if xs else []
+    return list(_kernels._foreach_norm(xs)) if xs else []
 
 
 def multi_scale(xs: Sequence[Any], scalar: Any, /) -> list[Any]:
-    return list(torch._foreach_mul(xs, scalar)) if xs else []
+    return list(_kernels._foreach_mul(xs, scalar)) if xs else []
 
 
 def multi_shift(xs: Sequence[Any], scalar: Any, /) -> list[Any]:
-    return list(torch._foreach_add(xs, scalar)) if xs else []
+    return list(_kernels._foreach_add(xs, scalar)) if xs else []
 
 
 def multi_sign(xs: Sequence[Any], /) -> list[Any]:
-    return list(torch._foreach_sign(xs)) if xs else []
+    return list(_kernels._foreach_sign(xs)) if xs else []
 
 
 def multi_sqrt(xs: Sequence[Any], /) -> list[Any]:
-    return list(torch._foreach_sqrt(xs)) if xs else []
+    return list(_kernels._foreach_sqrt(xs)) if xs else []
 
 
 def multi_where(condition: Any, xs: Sequence[Any], ys: Sequence[Any], /) -> list[Any]:

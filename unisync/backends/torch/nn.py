@@ -17,7 +17,6 @@ from unisync.backends.torch._depth import depth as _depth
 from unisync.backends.torch._dtypes import native as _native
 from unisync.errors import unknown as _unknown
 
-linear = F.linear
 relu = torch.relu
 sigmoid = torch.sigmoid
 
@@ -60,6 +59,10 @@ def logsumexp(x: torch.Tensor, /, *, axis: Axis = None, keepdims: bool = False) 
 def one_hot(x: torch.Tensor, /, num_classes: int, *, dtype: Any = None) -> torch.Tensor:
     classes = torch.arange(num_classes, dtype=x.dtype, device=x.device)
     return (x.unsqueeze(-1) == classes).to(torch.float32 if dtype is None else _native(dtype))
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, /) -> torch.Tensor:
+    return F.linear(x, weight, bias)
 
 
 def conv1d(
