@@ -8,11 +8,11 @@ import autograd
 import numpy as np
 
 from unisync.backends.numpy import _corrections as _corrections
-from unisync.backends.numpy._tape import Box
+from unisync.backends.numpy._tape import Box as _Box
 
 NAME = "numpy"
 
-ARRAY_TYPES: tuple[type, ...] = (np.ndarray, np.generic, Box)
+ARRAY_TYPES: tuple[type, ...] = (np.ndarray, np.generic, _Box)
 """Arrays, the scalars that NumPy's reductions return, and autograd's traced arrays."""
 
 

@@ -13,7 +13,6 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.extend import defvjp, primitive
 
-from unisync.backends.numpy import _operations
 from unisync.backends.numpy._tape import Box, getval
 from unisync.errors import ArgumentError, ShapeError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from unisync import _dispatch
-from unisync.backends.numpy.creation import _check_device
 from unisync.backends.numpy._tape import is_traced as _is_traced
+from unisync.backends.numpy.creation import _check_device
 from unisync.errors import TraceError
 
 

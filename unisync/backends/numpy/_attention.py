@@ -1,0 +1,44 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+
+from unisync.backends.numpy import _losses, _operations
+from unisync.backends.numpy._fused import fused
+from unisync.backends.numpy._operations import sum_to
+
+
+def _forward(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[Any, Any]:
+    scaled = query * scale
+    scores = np.matmul(scaled, np.swapaxes(key, -1, -2))
+    if mask is not None:
+        scores = np.where(mask, scores, scores.dtype.type(-np.inf)) if mask.dtype == bool else scores + mask
+    weights = _losses.softmax_of(scores, -1)
+    return np.matmul(weights, value), (scaled, weights)
+
+
+def _backward(g: Any, saved: Any, needed: Any, query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
+    scaled, weights = saved
+    gv = sum_to(np.matmul(np.swapaxes(weights, -1, -2), g), value.shape) if needed[2] else None
+    if not (needed[0] or needed[1] or needed[3]):
+        return None, None, gv, None, None
+    scores = _losses.softmax_vjp(np.matmul(g, np.swapaxes(value, -1, -2)), weights, -1)
+    gq = sum_to(np.matmul(scores, key) * scale, query.shape) if needed[0] else None
+    gk = sum_to(np.matmul(np.swapaxes(scores, -1, -2), scaled), key.shape) if needed[1] else None
+    gm = sum_to(scores, mask.shape) if needed[3] else None
+    return gq, gk, gv, gm, None
+
+
+def _composite(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
+    scores = anp.matmul(query * scale, anp.swapaxes(key, -1, -2))
+    if mask is not None:
+        scores = _operations.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    return anp.matmul(_losses.softmax(scores, -1), value)
+
+
+attention = fused(_forward, _backward, _composite)
+"""(query, key, value, mask or None, scale) → softmax(scale · query · keyᵀ, masked) · value."""
