@@ -144,7 +144,7 @@ class TransformerBlock(Layer):
                 return x + self._transform(params, self._norm(params["norm2"], x), train, keys), state
             x = self._norm(params["norm1"], x + self._attend(params, x, train, keys))
             return self._norm(params["norm2"], x + self._transform(params, x, train, keys)), state
-        except (KeyError, TypeError) as error:
+        except Exception as error:
             clear = _checks.bad_params(self, params, error)
             if clear is error:
                 raise

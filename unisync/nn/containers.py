@@ -123,7 +123,7 @@ class Sequential(Layer):
         return x, new_state
 
     def __repr__(self) -> str:
-        if self.keys == tuple(map(str, self.positions)):
+        if self.keys == tuple(map(str, range(len(self.layers)))) and self.positions == tuple(range(len(self.layers))):
             return f"Sequential([{', '.join(map(repr, self.layers))}])"
         named = (f"{key!r}: {layer!r}" for key, layer in zip(self.keys, self.layers, strict=True))
         return f"Sequential({{{', '.join(named)}}})"

@@ -122,7 +122,7 @@ class Layer(ABC):  # noqa: B024 - a subclass overrides forward or apply: neither
         """
         try:
             return self.forward(params, x), state
-        except (KeyError, TypeError) as error:
+        except Exception as error:
             clear = _checks.bad_params(self, params, error)
             if clear is error:
                 raise

@@ -197,7 +197,7 @@ class BatchNorm(Layer):
     ) -> tuple[Any, State]:
         try:
             return self._apply(params, state, x, train)
-        except (KeyError, TypeError) as error:
+        except Exception as error:
             clear = _checks.bad_params(self, params, error)
             if clear is error:
                 raise
