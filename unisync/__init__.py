@@ -168,6 +168,7 @@ from unisync.functional.multi import (
     multi_all_finite as multi_all_finite,
     multi_divide as multi_divide,
     multi_lerp as multi_lerp,
+    multi_mean_square as multi_mean_square,
     multi_multiply as multi_multiply,
     multi_norm as multi_norm,
     multi_scale as multi_scale,
@@ -201,6 +202,15 @@ from unisync.functional.statistical import (
 from unisync.functional.utility import (
     all as all,
     any as any,
+)
+from unisync.parallel import (
+    History as History,
+    StepResult as StepResult,
+    Trainer as Trainer,
+    callbacks as callbacks,
+    load as load,
+    metrics as metrics,
+    parallelize as parallelize,
 )
 
 __version__ = "0.1.0"

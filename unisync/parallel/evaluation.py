@@ -1,0 +1,54 @@
+"""Losses, metrics and outputs of a model that is not being trained, over data of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from unisync._dispatch import of
+from unisync.errors import DataError
+from unisync.parallel.history import RUN_AHEAD
+
+
+def means(run: Callable[..., tuple[Any, ...]], batches: Iterable[Any], intake: Any) -> list[float]:
+    """The means over all samples of what `run(x, y, weights)` returns, each array of shape ().
+
+    Raises:
+        DataError: there are no batches.
+    """
+    pending: list[tuple[float, tuple[Any, ...]]] = []
+    sums: list[float] = []
+    total = 0.0
+
+    def read() -> None:
+        nonlocal sums, total
+        for samples, values in pending:
+            sums = [a + samples * float(b) for a, b in zip(sums or [0.0] * len(values), values, strict=True)]
+            total += samples
+        pending.clear()
+
+    for batch in batches:
+        x, y, weights, samples = intake(batch)
+        pending.append((samples, run(x, y, weights)))
+        if len(pending) >= RUN_AHEAD:
+            read()
+    read()
+    if not total:
+        raise DataError("`data` must have at least one sample, got none. Try: other data.")
+    return [value / total for value in sums]
+
+
+def outputs(run: Callable[[Any], Any], x: np.ndarray, batch_size: int, native: Callable[[Any], Any]) -> np.ndarray:
+    """The model's outputs for all inputs, on the host. The last batch is filled up, so that all have one shape."""
+    parts = []
+    size = min(batch_size, len(x))
+    for start in range(0, len(x), size):
+        rows = x[start : start + size]
+        real = len(rows)
+        if real < size:
+            rows = np.concatenate([rows, np.repeat(rows[:1], size - real, axis=0)])
+        made = run(native(rows))
+        parts.append(of[type(made)].to_numpy(made)[:real])
+    return np.concatenate(parts) if len(parts) > 1 else np.array(parts[0])

@@ -1,0 +1,108 @@
+"""From a batch of any backend's arrays to the trainer's own: backend, device and floating dtype; labels checked."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from unisync import losses, tree
+from unisync._dispatch import of
+from unisync._types import Tree
+from unisync.data import as_batch
+from unisync.errors import DataError
+from unisync.functional.conversion import convert
+
+
+@final
+class Intake:
+    """Takes batches in; knows the params' dtype and device, and how many classes the model tells apart.
+
+    Floating-point inputs and targets are converted to the dtype of the params; other arrays keep theirs.
+
+    Args:
+        m: the backend module.
+        params: the model's params.
+        loss: the loss; labels are checked if it is softmax cross entropy.
+    """
+
+    def __init__(self, m: Any, params: Tree, loss: Any) -> None:
+        self._m = m
+        floats = [x for x in tree.leaves(params) if str(m.dtype_of(x)).startswith(("float", "bfloat"))]
+        self._dtype = m.dtype_of(floats[0]) if floats else "float32"
+        self._host_dtype = np.dtype("float32" if self._dtype == "bfloat16" else self._dtype)
+        device = m.device(floats[0]) if floats else None
+        # Nothing to say where arrays go by themselves.
+        self._device = None if device is None or m.device(m.zeros(())) == device else device
+        self._takes_labels = getattr(loss, "func", loss) is losses.softmax_cross_entropy
+        self._classes: int | None = None
+        self._unchecked: np.ndarray | None = None
+        self.all_checked = False
+
+    def __call__(self, raw: Any) -> tuple[Any, Any, Any, float]:
+        """(x, y, weights or None, the sum of the weights) of a batch, as native arrays.
+
+        Raises:
+            DataError: it is no batch, or a label is out of range.
+        """
+        x, y, weights = as_batch(raw)
+        if self._takes_labels and not self.all_checked:
+            self.check(y)
+        samples = x.shape[0]
+        if weights is not None:
+            samples = float(of[type(weights)].to_numpy(weights).sum())
+            weights = self.native(weights)
+        return self.native(x), self.native(y), weights, samples
+
+    def native(self, array: Any) -> Any:
+        """The array on the trainer's backend and device."""
+        m = self._m
+        if type(array) is np.ndarray:
+            if array.dtype.kind == "f" and array.dtype != self._host_dtype:
+                array = array.astype(self._host_dtype)
+        elif of[type(array)] is not m:
+            array = convert(array, m.NAME)
+        if type(array) is not np.ndarray or self._device is not None:
+            array = m.asarray(array, device=self._device)
+        else:
+            array = m.asarray(array)
+        dtype = m.dtype_of(array)
+        if dtype != self._dtype and dtype.startswith(("float", "bfloat")):
+            array = m.astype(array, self._dtype)
+        return array
+
+    def host(self, array: Any) -> np.ndarray:
+        """An array of any backend as NumPy, with floats in the dtype of the params."""
+        found = of[type(array)].to_numpy(array)
+        return found.astype(self._host_dtype) if found.dtype.kind == "f" and found.dtype != self._host_dtype else found
+
+    def check(self, labels: Any) -> None:
+        """Check labels against the model's classes, now or as soon as these are known. Device arrays are not read.
+
+        Raises:
+            DataError: labels are not integers, or one is out of range.
+        """
+        if not self._takes_labels:
+            return
+        dtype = str(of[type(labels)].dtype_of(labels))
+        if not dtype.startswith(("int", "uint")):
+            raise DataError(
+                f"labels of softmax_cross_entropy must be integers, got {dtype}. "
+                "Try: y.astype('int64'), or another loss such as us.losses.mse."
+            )
+        if type(labels) is not np.ndarray:
+            if str(of[type(labels)].device(labels)) != "cpu":
+                return
+            labels = of[type(labels)].to_numpy(labels)
+        if self._classes is None:
+            self._unchecked = labels
+        else:
+            losses.check_labels(labels, self._classes)
+
+    def observe(self, outputs: Any) -> None:
+        """Learn the classes from the model's outputs, while a step is traced or run."""
+        if self._classes is None and self._takes_labels and len(getattr(outputs, "shape", ())) > 1:
+            self._classes = int(outputs.shape[-1])
+            if self._unchecked is not None:
+                labels, self._unchecked = self._unchecked, None
+                losses.check_labels(labels, self._classes)

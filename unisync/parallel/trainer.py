@@ -1,0 +1,441 @@
+"""The trainer: one model, its parameters, and the loop that fits them to data."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from unisync import _dispatch
+from unisync._key import Key
+from unisync._types import Tree
+from unisync.data import Dataset
+from unisync.data.loader import check_size
+from unisync.errors import ArgumentTypeError, DataError, NonFiniteError, StateError
+from unisync.functional.gradients import backend_of
+from unisync.parallel import callbacks as _callbacks, evaluation, metrics as _metrics, progress, saving, source
+from unisync.parallel.engine import Engine
+from unisync.parallel.history import History, Pending, Record, StepLog, StepResult
+from unisync.parallel.intake import Intake
+from unisync.parallel.objective import as_objective
+from unisync.parallel.step import Recipe
+
+
+def parallelize(
+    model: Any,
+    *,
+    loss: Callable[..., Any] | None = None,
+    optimizer: Any = None,
+    metrics: Mapping[str, _metrics.Metric] | None = None,
+    seed: int = 0,
+    params: Tree = None,
+    state: Tree = None,
+    dtype: Any = None,
+    jit: bool = True,
+    torch_compile: bool = False,
+) -> Trainer:
+    """A trainer of the model on the current backend (or that of `params`).
+
+    Args:
+        model: a `us.nn` layer, or any object with `init(key) -> (params, state)` and
+            `apply(params, state, x, train, key) -> (outputs, state)`.
+        loss: (outputs, targets, weights=None) → scalar, as those of `us.losses`; or (outputs, targets) → a scalar or
+            one value per sample. May be set later: `trainer.loss = ...`.
+        optimizer: of `us.optim`, or any object with `init` and `update`. May be set later.
+        metrics: functions (outputs, targets) → one value per sample, by name. Default: accuracy if the loss is softmax
+            cross entropy.
+        seed: settles the initial params, the order of the data and what layers draw in training.
+        params: params to start from, instead of those that `model.init` makes from the seed.
+        state: the state to start from, with `params`.
+        dtype: the dtype of the params that `model.init` makes; default float32.
+        jit: whether to compile the step (jax, tensorflow; see `us.jit`). False is slow and easy to debug.
+        torch_compile: whether to compile on torch too.
+
+    Returns:
+        Trainer.
+
+    Example:
+        >>> import numpy as np
+        >>> x, y = np.random.default_rng(0).normal(size=(100, 2)), np.arange(100) % 2
+        >>> trainer = us.parallelize(
+        ...     us.nn.Linear(2, 2), loss=us.losses.softmax_cross_entropy, optimizer=us.optim.sgd(0.1))
+        >>> history = trainer.train((x, y), epochs=2, batch_size=50, verbose=False)
+        >>> trainer.steps, sorted(history[-1])
+        (4, ['accuracy', 'epoch', 'loss', 'seconds'])
+    """
+    for name in ("init", "apply"):
+        if not callable(getattr(model, name, None)):
+            raise ArgumentTypeError(f"`model` must have a method {name}, got {model!r}. Try: us.nn.Sequential([...]).")
+    m = _dispatch.current_namespace() if params is None else backend_of(params)
+    with _dispatch.backend(m.NAME):
+        if params is None or state is None:
+            made, first = model.init(Key(seed)) if dtype is None else model.init(Key(seed), dtype=dtype)
+            params, state = made if params is None else params, first if state is None else state
+    trainer = Trainer(model, m, params, state, seed=seed, jit=jit, torch_compile=torch_compile)
+    trainer.loss, trainer.optimizer, trainer.metrics = loss, optimizer, metrics
+    return trainer
+
+
+@final
+class Trainer:
+    """Trains a model. Made by `us.parallelize`.
+
+    Attributes:
+        model: the model.
+        seed: the seed.
+        backend: the name of the backend on which it trains.
+        epochs: how many epochs were trained.
+        history: the records of all epochs and the losses of all steps.
+    """
+
+    def __init__(
+        self, model: Any, m: Any, params: Tree, state: Tree, *, seed: int, jit: bool, torch_compile: bool
+    ) -> None:
+        self.model, self.seed, self.backend = model, seed, m.NAME
+        self.epochs = 0
+        self._m = m
+        self._engine = Engine(m, params, state, Key(seed), jit=jit, torch_compile=torch_compile)
+        self._log = StepLog()
+        self.history = History(self._log)
+        self._loss: Any = None
+        self._optimizer: Any = None
+        self._metrics: dict[str, _metrics.Metric] | None = None
+        self._recipe: Recipe | None = None
+        self._intake: Intake | None = None
+        self._names: tuple[str, ...] = ()
+        self._skip = 0  # batches of the coming epoch that a checkpoint within it had seen
+        self._batches = 0  # batches of the current epoch
+        self._stopped = False
+
+    # What is trained: each may be set at any time.
+
+    @property
+    def params(self) -> Tree:
+        """The parameters: after a non-finite loss, those before the step in which it fell. They stay valid and
+        unchanged while training goes on."""
+        return self._engine.lend("params")
+
+    @params.setter
+    def params(self, params: Tree) -> None:
+        self._engine.replace("params", params)
+
+    @property
+    def state(self) -> Tree:
+        """The model's state, e.g. running statistics."""
+        return self._engine.lend("state")
+
+    @state.setter
+    def state(self, state: Tree) -> None:
+        self._engine.replace("state", state)
+
+    @property
+    def optimizer_state(self) -> Tree:
+        """The optimizer's state; None while there is no optimizer."""
+        return self._engine.lend("optimizer_state")
+
+    @property
+    def loss(self) -> Any:
+        """The loss; None if it was not given yet."""
+        return self._loss
+
+    @loss.setter
+    def loss(self, loss: Any) -> None:
+        if loss is not None:
+            as_objective(loss)
+        self._loss, self._recipe = loss, None
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer; None if it was not given yet. A new one starts with a new state."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Any) -> None:
+        for name in ("init", "update"):
+            if optimizer is not None and not callable(getattr(optimizer, name, None)):
+                raise ArgumentTypeError(
+                    f"`optimizer` must be of us.optim, or have init and update, got {optimizer!r}. "
+                    "Try: us.optim.adam(1e-3)."
+                )
+        self._optimizer, self._recipe = optimizer, None
+        with self._here():
+            self._engine.start_optimizer(optimizer)
+
+    @property
+    def metrics(self) -> dict[str, _metrics.Metric]:
+        """The metrics by name."""
+        return _metrics.defaults(self._loss) if self._metrics is None else self._metrics
+
+    @metrics.setter
+    def metrics(self, metrics: Mapping[str, _metrics.Metric] | None) -> None:
+        self._metrics = None if metrics is None else _metrics.checked(metrics)
+        self._recipe = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps updated the params."""
+        return self._engine.steps
+
+    # Training.
+
+    def step(self, batch: Any) -> StepResult:
+        """Train on one batch.
+
+        Args:
+            batch: (x, y), (x, y, weights) or {"x": ..., "y": ...}; arrays of any backend.
+
+        Returns:
+            StepResult: `.loss` and `.metrics` at the params before the update, read from the device when asked for.
+
+        Raises:
+            StateError: the loss or the optimizer is missing.
+            DataError: the batch cannot be used.
+            NonFiniteError: the loss or a gradient of this or one of the last 32 steps is not finite.
+        """
+        with self._here():
+            if self._recipe is None:
+                self._prepare("train")
+            return self._advance(batch)
+
+    def train(
+        self,
+        data: Any,
+        epochs: int = 1,
+        batch_size: int = 64,
+        validation: Any = None,
+        callbacks: Iterable[_callbacks.Callback] = (),
+        shuffle: bool = True,
+        verbose: bool | None = None,
+    ) -> History:
+        """Train on data for some more epochs.
+
+        Args:
+            data: (x, y), a `us.data.Dataset`, a loader (torch's DataLoader, tf.data, `us.data.Loader`), any iterable
+                of batches, or a function that returns one for each epoch.
+            epochs: how many.
+            batch_size: samples per step, for (x, y) and data sets.
+            validation: data in the same forms, to evaluate after each epoch; default a data set's test part.
+            callbacks: `us.callbacks`.
+            shuffle: whether each epoch has its own order, for (x, y) and data sets: the same on every backend.
+            verbose: None: a bar on a terminal and a line per epoch elsewhere; True: lines; False: nothing.
+
+        Returns:
+            History of these epochs.
+
+        Raises:
+            StateError: the loss or the optimizer is missing.
+            DataError: the data cannot be used.
+            ArgumentError: the batch size is below 1, or larger than the data.
+            NonFiniteError: the loss or a gradient became NaN or infinite; `trainer.params` are the last good ones.
+        """
+        check_size("epochs", epochs)
+        calls = _callbacks.checked(callbacks)
+        if isinstance(data, Dataset) and validation is None:
+            validation = data.x_test, data.y_test
+        with self._here():
+            self._prepare("train")
+            feed = self._source(data, batch_size, shuffle=shuffle, clamp=False)
+            show = progress.reporter(verbose, self.epochs + epochs)
+            history = History(self._log, self.steps)
+            self._stopped = False
+            try:
+                for callback in calls:
+                    callback.on_start(self)
+                for i in range(epochs):
+                    record = self._epoch(feed, i, calls, show, validation, batch_size)
+                    history.records.append(record)
+                    if self._stopped:
+                        break
+                for callback in calls:
+                    callback.on_end(self)
+            finally:
+                show.close()
+        return history
+
+    def stop(self) -> None:
+        """Ask `train` to end after the current step."""
+        self._stopped = True
+
+    def _epoch(
+        self,
+        feed: source.Source,
+        i: int,
+        calls: list[_callbacks.Callback],
+        show: progress.Silent,
+        validation: Any,
+        batch_size: int,
+    ) -> Record:
+        began = time.perf_counter()
+        show.start(self.epochs + 1, feed.length)
+        skip, self._skip = self._skip, 0
+        self._batches = skip
+        advance = self._advance
+        step_calls = [c for c in calls if type(c).on_step is not _callbacks.Callback.on_step]
+        for batch in itertools.islice(feed.batches(self.epochs), skip, None):
+            result = advance(batch)
+            self._batches += 1
+            show.step()
+            for callback in step_calls:
+                callback.on_step(self, result)
+            if self._stopped:
+                break
+        if not self._batches:
+            raise source.dry(feed, i)
+        means = self._log.means()
+        self._check_finite()
+        self.epochs += 1
+        self._batches = 0
+        record: Record = {"epoch": self.epochs, **dict(zip(("loss", *self._names), means, strict=False))}
+        seconds = time.perf_counter() - began
+        if validation is not None:
+            record |= {f"test_{name}": value for name, value in self.evaluate(validation, batch_size).items()}
+        record["seconds"] = seconds
+        self.history.records.append(record)
+        for callback in calls:
+            callback.on_epoch(self, record)
+        show.end(record)
+        return record
+
+    def _advance(self, batch: Any) -> StepResult:
+        intake: Any = self._intake
+        x, y, weights, samples = intake(batch)
+        loss, ok, values, numbers = self._engine.step(x, y, weights)
+        self._log.add(Pending(loss, ok, values, samples, numbers))
+        if self._log.failed is not None:
+            self._check_finite()
+        return StepResult(loss, values, self._names)
+
+    def _check_finite(self) -> None:
+        failed = self._log.failed
+        if failed is None:
+            return
+        self._log.failed = None
+        step = len(self._log.losses)
+        self._engine.recover(step, failed.numbers)
+        loss = float(failed.loss)
+        what = f"the loss became {loss}" if loss - loss != 0 else f"a gradient became NaN or infinite (loss {loss:.4g})"
+        raise NonFiniteError(
+            f"{what} in step {step + 1} (epoch {self.epochs + 1}); that step updated nothing, and trainer.params are "
+            "those before it. Try: a lower learning rate, us.optim.clip_by_global_norm(1.0), or check the inputs."
+        )
+
+    # Evaluation.
+
+    def evaluate(self, data: Any, batch_size: int = 256) -> dict[str, float]:
+        """The loss and the metrics over data, exact whatever the sizes of the batches.
+
+        Args:
+            data: as for `train`; a data set's test part.
+            batch_size: samples per batch, at most; for (x, y) and data sets.
+
+        Returns:
+            {"loss": ..., and each metric}.
+
+        Raises:
+            StateError: the loss is missing.
+            DataError: the data cannot be used.
+        """
+        if isinstance(data, Dataset):
+            data = data.x_test, data.y_test
+        with self._here():
+            self._prepare("evaluate")
+            intake: Any = self._intake
+            checked, intake.all_checked = intake.all_checked, False
+            feed = self._source(data, batch_size, shuffle=False, clamp=True)
+            try:
+                values = evaluation.means(self._engine.evaluate, feed.batches(0), intake)
+            finally:
+                intake.all_checked = checked
+        return dict(zip(("loss", *self._names), values, strict=True))
+
+    def predict(self, x: Any, batch_size: int = 256) -> Any:
+        """The model's outputs for inputs, as a NumPy array, e.g. logits of shape (N, classes).
+
+        Args:
+            x: inputs of shape (N, ...): an array of any backend.
+            batch_size: samples per batch, at most.
+
+        Raises:
+            DataError: there are no inputs.
+        """
+        check_size("batch_size", batch_size)
+        if not _dispatch.is_array(x) or len(x.shape) == 0 or x.shape[0] == 0:
+            raise DataError(
+                f"`x` must be an array of at least one sample, got {getattr(x, 'shape', x)}. Try: (N, ...)."
+            )
+        with self._here():
+            intake = self._intake or Intake(self._m, self._engine.params, None)
+            return evaluation.outputs(
+                lambda rows: self._engine.predict(self.model, rows), intake.host(x), batch_size, intake.native
+            )
+
+    # Saving.
+
+    def save(self, path: str | Path) -> None:
+        """Save params, state, optimizer state, counts and history in a folder: safetensors and JSON, no pickles.
+
+        A checkpoint that stands there is replaced, in one step. Training on from it continues bit for bit.
+
+        Raises:
+            NonFiniteError: one of the last steps was not finite.
+            CheckpointError: the path holds something else.
+        """
+        self._log.read()
+        self._check_finite()
+        saving.save(self, path)
+
+    def restore(self, path: str | Path) -> None:
+        """Continue from what `save` wrote: params, state, optimizer state, seed, counts and history.
+
+        Raises:
+            CheckpointError: there is no checkpoint, or it is not of this model and optimizer.
+        """
+        with self._here():
+            saving.restore(self, path)
+
+    # What the methods above share.
+
+    def _here(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the trainer's backend the current one: models and losses may create arrays."""
+        return _NOTHING if _dispatch.current_namespace() is self._m else _dispatch.backend(self.backend)
+
+    def _prepare(self, verb: str) -> None:
+        missing = "loss" if self._loss is None else "optimizer" if self._optimizer is None and verb == "train" else None
+        if missing:
+            cure = "us.losses.softmax_cross_entropy" if missing == "loss" else "us.optim.adam(1e-3)"
+            raise StateError(f"the trainer must have a {missing} to {verb}, got none. Try: trainer.{missing} = {cure}.")
+        if self._recipe is not None:
+            return
+        self._intake = Intake(self._m, self._engine.params, self._loss)
+        chosen = self.metrics
+        self._names = tuple(chosen)
+        self._log.means()
+        self._recipe = Recipe(self.model, as_objective(self._loss), self._optimizer, chosen, self._intake.observe)
+        self._engine.build(self._recipe)
+
+    def _source(self, data: Any, batch_size: int, *, shuffle: bool, clamp: bool) -> source.Source:
+        arrays = source.pair(data)
+        intake, recipe = self._intake, self._recipe
+        assert intake is not None
+        assert recipe is not None
+        if arrays is None:
+            feed = source.of_iterable(data)
+        else:
+            pad = recipe.objective.weighs
+            feed = source.of_arrays(
+                *arrays, batch_size, intake.host, shuffle=shuffle, seed=self.seed, pad=pad, clamp=clamp
+            )
+        intake.all_checked = False
+        if feed.labels is not None:
+            intake.check(feed.labels)
+            intake.all_checked = True
+        return feed
+
+    def __repr__(self) -> str:
+        return f"Trainer({self.model!r}, backend={self.backend!r}, steps={self.steps})"
+
+
+_NOTHING = contextlib.nullcontext()
