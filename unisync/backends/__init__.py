@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
+from unisync import _config
 from unisync.errors import MissingDependencyError
 
 FILES: tuple[str, ...] = (
@@ -26,6 +27,11 @@ _REQUIRES: dict[str, tuple[tuple[str, ...], str]] = {  # backend → (modules to
     "tensorflow": (("tensorflow",), ".[tensorflow]"),
 }
 
+_BEFORE_IMPORT: dict[str, dict[str, str]] = {  # environment variables that a framework reads while it is imported
+    # A banner on every start at level 0 (information); warnings and errors stay.
+    "tensorflow": {"TF_CPP_MIN_LOG_LEVEL": "1"},
+}
+
 
 def installed(name: str) -> bool:
     """Whether the framework of backend `name` can be found, without importing it."""
@@ -39,6 +45,8 @@ def import_backend(name: str) -> ModuleType:
         MissingDependencyError: the framework cannot be imported; the message says which extra to install.
     """
     modules, extra = _REQUIRES[name]
+    for variable, value in _BEFORE_IMPORT.get(name, {}).items():
+        _config.set_default(variable, value)
     for module in modules:
         try:
             importlib.import_module(module)

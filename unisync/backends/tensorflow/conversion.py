@@ -1,0 +1,60 @@
+"""Between backends, and between the host and a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from unisync import _dispatch, tree as _tree
+from unisync._types import Tree
+from unisync.backends.tensorflow import _device, creation as _creation
+from unisync.errors import TraceError
+
+
+def to_numpy(x: Any, /) -> np.ndarray:
+    x = _concrete(x)
+    # Unlike x.numpy(), which copies, this shares the tensor's memory, read-only.
+    host = np.asarray(x)
+    return host.astype(np.float32) if x.dtype == tf.bfloat16 else host
+
+
+def _concrete(x: Any) -> tf.Tensor:
+    with tf.init_scope():
+        eager = tf.executing_eagerly()
+    tensor = tf.convert_to_tensor(x) if not isinstance(x, tf.Tensor) else x
+    if not eager or not hasattr(tensor, "numpy"):
+        raise TraceError(
+            f"`x` must be a concrete array, got {type(tensor).__name__}, which a tf.function is tracing. "
+            "Try: return it from the compiled function and look at it outside."
+        )
+    return tensor
+
+
+def from_dlpack(x: Any, /) -> tf.Tensor:
+    if isinstance(x, (tf.Tensor, tf.Variable)):
+        return tf.convert_to_tensor(x)
+    try:
+        return tf.experimental.dlpack.from_dlpack(x.__dlpack__())
+    except (BufferError, RuntimeError, TypeError, ValueError, tf.errors.InvalidArgumentError):
+        # Read-only or strided memory, or a device or dtype that TensorFlow does not take: by way of the host.
+        if not _dispatch.is_array(x):
+            raise
+    return _creation.asarray(x)
+
+
+def device(x: Any, /) -> Any:
+    return x.device
+
+
+def to_device(x: Any, device: Any, /) -> Any:
+    with tf.device(_device.spelled(device)):
+        return tf.identity(x)
+
+
+def block_until_ready(x: Tree, /) -> Tree:
+    # Eager ops on the CPU have finished when they return; those on other devices may be under way.
+    if any("CPU" not in (getattr(leaf, "device", "CPU") or "CPU") for leaf in _tree.leaves(x)):
+        tf.test.experimental.sync_devices()
+    return x

@@ -1,0 +1,82 @@
+"""Arithmetic on lists of arrays, for optimizers. Inside a compiled function a list costs nothing more than its ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def _like(scalar: Any, x: Any) -> Any:
+    """A scalar as a factor or summand of x: a Python number as it is, an array in x's dtype."""
+    return scalar if isinstance(scalar, (int, float)) else tf.cast(scalar, x.dtype)
+
+
+def _is_one(scalar: Any) -> bool:
+    return isinstance(scalar, (int, float)) and scalar == 1
+
+
+def multi_add(xs, ys, /, *, alpha=1.0):
+    if _is_one(alpha):
+        return [x + y for x, y in zip(xs, ys, strict=True)]
+    return [x + _like(alpha, x) * y for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_addcdiv(xs, ys, zs, /, *, value=1.0):
+    if _is_one(value):
+        return [x + y / z for x, y, z in zip(xs, ys, zs, strict=True)]
+    return [x + _like(value, x) * (y / z) for x, y, z in zip(xs, ys, zs, strict=True)]
+
+
+def multi_addcmul(xs, ys, zs, /, *, value=1.0):
+    if _is_one(value):
+        return [x + y * z for x, y, z in zip(xs, ys, zs, strict=True)]
+    return [x + _like(value, x) * (y * z) for x, y, z in zip(xs, ys, zs, strict=True)]
+
+
+def multi_all_finite(xs, /):
+    if not xs:
+        return tf.constant(True)
+    return tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(x)) for x in xs]))
+
+
+def multi_divide(xs, ys, /):
+    return [x / y for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_lerp(xs, ys, /, *, weight):
+    return [x + _like(weight, x) * (y - x) for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_mean_square(xs, ys, /, *, decay):
+    return [decay * x + (1.0 - decay) * (y * y) for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_multiply(xs, ys, /):
+    return [x * y for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_norm(xs, /):
+    return [tf.sqrt(tf.reduce_sum(tf.square(x))) for x in xs]
+
+
+def multi_scale(xs, scalar, /):
+    return [x * _like(scalar, x) for x in xs]
+
+
+def multi_shift(xs, scalar, /):
+    return [x + _like(scalar, x) for x in xs]
+
+
+def multi_sign(xs, /):
+    return [tf.sign(x) for x in xs]
+
+
+def multi_sqrt(xs, /, *, shift=0.0):
+    if isinstance(shift, (int, float)) and shift == 0:
+        return [tf.sqrt(x) for x in xs]
+    return [tf.sqrt(x) + _like(shift, x) for x in xs]
+
+
+def multi_where(condition, xs, ys, /):
+    return [tf.raw_ops.SelectV2(condition=condition, t=x, e=y) for x, y in zip(xs, ys, strict=True)]
