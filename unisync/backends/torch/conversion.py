@@ -17,8 +17,8 @@ from unisync.errors import TraceError
 def to_numpy(x: torch.Tensor, /) -> _np.ndarray:
     if x.requires_grad and _differentiating():
         raise TraceError(
-            "`x` must have numbers that do not depend on what is being differentiated, got a traced array. "
-            "Try: return it as aux (has_aux=True)."
+            "`x` must be a concrete array, got one that a gradient is being traced through. "
+            "Try: return it as aux (has_aux=True) and look at it outside."
         )
     x = x.detach()
     if x.dtype is torch.bfloat16:  # NumPy has none: https://github.com/numpy/numpy/issues/19808

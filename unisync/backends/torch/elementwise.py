@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial as _partial
 from typing import Any
 
 import torch
@@ -111,6 +112,9 @@ _LOW_BITS = frozenset(
      torch.logical_and, torch.logical_or, torch.logical_xor, torch.logical_not}
 )  # fmt: skip
 
+# torch.floor_divide has no derivative (https://github.com/pytorch/pytorch/issues/22329); this has: zero.
+_floor_divide = _partial(torch.div, rounding_mode="floor")
+
 add = _binary("add", torch.add)
 bitwise_and = _binary("bitwise_and", torch.bitwise_and)
 bitwise_left_shift = _binary("bitwise_left_shift", torch.bitwise_left_shift)
@@ -119,7 +123,7 @@ bitwise_right_shift = _binary("bitwise_right_shift", torch.bitwise_right_shift)
 bitwise_xor = _binary("bitwise_xor", torch.bitwise_xor)
 divide = _binary("divide", torch.div)
 equal = _binary("equal", torch.eq)
-floor_divide = _binary("floor_divide", torch.floor_divide)
+floor_divide = _binary("floor_divide", _floor_divide)
 greater = _binary("greater", torch.gt)
 greater_equal = _binary("greater_equal", torch.ge)
 less = _binary("less", torch.lt)

@@ -28,14 +28,13 @@ def value_and_grad(
 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         outer = _depth.gradients
-        leaves, traced, structure = _leaves(tuple(args[i] for i in positions), outer > 0, positions)
+        leaves, traced, structure = _leaves(tuple(args[i] for i in positions), outer > 0)
         arguments = list(args)
         for i, tree in zip(positions, _tree.unflatten(structure, traced), strict=True):
             arguments[i] = tree
         with _Differentiating():
             result = fn(*arguments, **kwargs)
-            value, aux = result if has_aux else (result, None)
-            value = _checked(value)
+            value, aux = _value_and_aux(result, has_aux)
             gradients = _gradients([value], traced, None, outer > 0)
         if outer == 0:
             value = value.detach()
@@ -83,14 +82,23 @@ class _Differentiating:
             torch._C._set_grad_enabled(False)
 
 
-def _leaves(trees: tuple[Tree, ...], nested: bool, positions: Sequence[int]) -> tuple[list[Any], list[Any], Any]:
-    """The arrays of the trees, their stand-ins in the graph, and the trees' structure."""
+def _leaves(trees: tuple[Tree, ...], nested: bool) -> tuple[list[Any], list[Any], Any]:
+    """The arrays of the trees, their stand-ins in the graph, and the trees' structure.
+
+    Raises:
+        ArgumentTypeError: an array is not of a real floating-point dtype; names its path.
+    """
     leaves, structure = _tree.flatten(trees)
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor):
-            leaves[i] = leaf = _asarray(leaf) if isinstance(leaf, (float, _np.ndarray, _np.floating)) else leaf
+            leaf = _asarray(leaf) if isinstance(leaf, (float, _np.ndarray, _np.generic)) else leaf
+            leaves[i] = leaf
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
-            raise _not_differentiable(trees, i, positions)
+            got = str(leaf.dtype).removeprefix("torch.") if hasattr(leaf, "dtype") else type(leaf).__name__
+            raise ArgumentTypeError(
+                f"`{_tree.paths(trees)[i]}` must be a floating-point array to be differentiated, got {got}. "
+                "Try: us.astype(x, us.float32), or leave it out of argnums."
+            )
     if nested:
         traced = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in leaves]
     else:
@@ -98,27 +106,24 @@ def _leaves(trees: tuple[Tree, ...], nested: bool, positions: Sequence[int]) -> 
     return leaves, traced, structure
 
 
-def _not_differentiable(trees: tuple[Tree, ...], index: int, positions: Sequence[int]) -> ArgumentTypeError:
-    leaf, path = _tree.leaves(trees)[index], _tree.paths(trees)[index]
-    position, _, rest = path.partition("/")
-    where = f"argument {positions[int(position)]}" + (f' at "{rest}"' if rest else "")
-    kind = str(leaf.dtype).removeprefix("torch.") if hasattr(leaf, "dtype") else type(leaf).__name__
-    return ArgumentTypeError(
-        f"`argnums` must select floating-point arrays, got {kind} in {where}. "
-        "Try: us.astype(x, us.float32), or pass it as another argument."
-    )
-
-
-def _checked(value: Any) -> torch.Tensor:
+def _value_and_aux(result: Any, has_aux: bool) -> tuple[torch.Tensor, Any]:
+    value, aux = result, None
+    if has_aux:
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ArgumentTypeError(
+                f"`fn` must return (value, aux) with has_aux=True, got {type(result).__name__}. Try: has_aux=False."
+            )
+        value, aux = result
     if not isinstance(value, torch.Tensor):
-        value = _asarray(value)
+        if not isinstance(value, (bool, int, float, _np.ndarray, _np.generic)):
+            raise ArgumentTypeError(f"`fn` must return a scalar array, got {type(value).__name__}. Try: has_aux=True.")
+        value = _asarray(float(value) if isinstance(value, (bool, int)) else value)
     if value.ndim != 0:
-        raise ShapeError(
-            f"`fn` must return a scalar, got an array of shape {tuple(value.shape)}. Try: us.sum or us.mean."
-        )
+        raise ShapeError(f"`fn` must return a scalar of shape (), got {tuple(value.shape)}. Try: us.mean(value).")
     if not value.is_floating_point():
-        raise ArgumentTypeError(f"`fn` must return a floating-point scalar, got {value.dtype}. Try: us.astype.")
-    return value
+        got = str(value.dtype).removeprefix("torch.")
+        raise ArgumentTypeError(f"`fn` must return a real floating-point scalar, got {got}. Try: us.astype.")
+    return value, aux
 
 
 def _gradients(outputs: list[Any], inputs: list[Any], cotangents: list[Any] | None, create: bool, retain: bool = False):
@@ -150,25 +155,30 @@ def _of_layout(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 def vjp(fn: Callable[..., Any], *primals: Tree) -> tuple[Tree, Callable[[Tree], tuple[Any, ...]]]:
     outer = _depth.gradients
-    leaves, traced, structure = _leaves(primals, outer > 0, range(len(primals)))
+    leaves, traced, structure = _leaves(primals, outer > 0)
     with _Differentiating():
         value = fn(*_tree.unflatten(structure, traced))
-    outputs, shape = _tree.flatten(value)
+    outputs, form = _tree.flatten(value)
 
     def pullback(cotangent: Tree) -> tuple[Any, ...]:
-        cotangents, given = _tree.flatten(cotangent)
-        if given != shape:
-            raise ArgumentError(
-                f"`cotangent` must have the structure of the value, {shape}, got {given}. Try: us.tree.map."
-            )
+        given, given_form = _tree.flatten(cotangent)
+        if given_form != form:
+            raise ArgumentError(f"`cotangent` must have the structure of the value, {form}, got {given_form}.")
+        given = [_cotangent(g, y) for g, y in zip(given, outputs, strict=True)]
         create = _depth.gradients > 0
-        cotangents = [c if isinstance(c, torch.Tensor) else _asarray(c) for c in cotangents]
-        gradients = _gradients(outputs, traced, cotangents, create, retain=True)
+        gradients = _gradients(outputs, traced, given, create, retain=True)
         if not create:
             gradients = [_of_layout(g, x) for g, x in zip(gradients, leaves, strict=True)]
         return _tree.unflatten(structure, gradients)
 
     return (stop_gradient(value) if outer == 0 else value), pullback
+
+
+def _cotangent(g: Any, output: Any) -> torch.Tensor:
+    g = _asarray(g, dtype=output.dtype)
+    if g.shape != output.shape:
+        raise ShapeError(f"`cotangent` must have the value's shape {tuple(output.shape)}, got {tuple(g.shape)}.")
+    return g
 
 
 def stop_gradient(x: Tree, /) -> Tree:
@@ -213,27 +223,47 @@ def scan(
     reverse: bool = False,
 ) -> tuple[Tree, Tree]:
     leaves, structure = _tree.flatten(xs)
-    rounds = _rounds(leaves, length)
-    slices = [leaf.unbind() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    rounds = _length(leaves, length)
+    columns = [leaf.unbind() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     carry, ys = init, []
     for i in reversed(range(rounds)) if reverse else range(rounds):
-        carry, y = fn(carry, _tree.unflatten(structure, [column[i] for column in slices]))
+        before, (carry, y) = carry, fn(carry, _tree.unflatten(structure, [column[i] for column in columns]))
+        if not ys:
+            _check_carry(before, carry)
         ys.append(y)
+    if not ys:  # one round for the shapes alone
+        _, y = fn(init, _tree.unflatten(structure, [_asarray(leaf).new_zeros(leaf.shape[1:]) for leaf in leaves]))
+        return init, _tree.map(lambda leaf: _asarray(leaf).new_zeros((0, *_asarray(leaf).shape)), y)
     if reverse:
         ys.reverse()
-    if rounds == 0:  # one round for the shapes alone
-        with torch.no_grad():
-            _, y = fn(init, _tree.unflatten(structure, [_asarray(leaf).new_zeros(leaf.shape[1:]) for leaf in leaves]))
-        return carry, _tree.map(lambda leaf: _asarray(leaf).new_empty((0, *_asarray(leaf).shape)), y)
     return carry, _tree.map(lambda *column: torch.stack([_asarray(y) for y in column]), *ys)
 
 
-def _rounds(leaves: list[Any], length: int | None) -> int:
-    found = {leaf.shape[0] for leaf in leaves} | (set() if length is None else {length})
-    if not found:
-        raise ArgumentError("`length` must be given where `xs` has no arrays, got None. Try: length=10.")
-    if len(found) > 1:
+def _length(leaves: list[Any], length: int | None) -> int:
+    lengths = {x.shape[0] if x.shape else -1 for x in leaves} | (set() if length is None else {length})
+    if len(lengths) != 1 or min(lengths) < 0:
+        got = ", ".join(str(tuple(x.shape)) for x in leaves) or "no arrays"
         raise ArgumentError(
-            f"`xs` must have one first axis, equal to `length` if given, got {sorted(found)}. Try: check xs."
+            f"`xs` must be arrays with one length of their first axis, `length` if that is given, "
+            f"got {got} and length={length}. Try: us.scan(fn, init, None, length=10)."
         )
-    return found.pop()
+    return lengths.pop()
+
+
+def _check_carry(before: Any, after: Any) -> None:
+    (old, structure), (new, new_structure) = _tree.flatten(before), _tree.flatten(after)
+    if structure != new_structure or any(map(_differ, old, new)):
+        raise ArgumentTypeError(
+            "`fn` must return a carry of the structure, shapes and dtypes of `init`, "
+            f"got {_forms(new)} after {_forms(old)}. Try: us.astype or us.reshape in fn."
+        )
+
+
+def _differ(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False  # a Python number becomes what the first round makes of it
+    return a.shape != b.shape or a.dtype is not b.dtype
+
+
+def _forms(leaves: list[Any]) -> list[Any]:
+    return [(tuple(x.shape), str(x.dtype)) if hasattr(x, "dtype") else type(x).__name__ for x in leaves]

@@ -77,6 +77,21 @@ def multi_lerp(xs: Sequence[Any], ys: Sequence[Any], /, *, weight: Any) -> list[
     return multi_add(xs, _kernels._foreach_sub(ys, xs), alpha=weight)
 
 
+def multi_mean_square(xs: Sequence[Any], ys: Sequence[Any], /, *, decay: float) -> list[Any]:
+    if not xs:
+        return []
+    means = _kernels._foreach_mul(xs, decay)
+    if _alike(xs, ys) and not _recorded(xs):
+        _kernels._foreach_addcmul_(means, ys, ys, value=1.0 - decay)
+        return list(means)
+    return multi_add(means, _kernels._foreach_mul(ys, ys), alpha=1.0 - decay)
+
+
+def _recorded(xs: Sequence[Any]) -> bool:
+    """Whether autograd records what is done with the arrays; it may need what an in-place kernel would overwrite."""
+    return any(x.requires_grad for x in xs)
+
+
 def multi_multiply(xs: Sequence[Any], ys: Sequence[Any], /) -> list[Any]:
     return _cast(_kernels._foreach_mul(xs, ys), xs) if xs else []
 
@@ -97,8 +112,16 @@ def multi_sign(xs: Sequence[Any], /) -> list[Any]:
     return list(_kernels._foreach_sign(xs)) if xs else []
 
 
-def multi_sqrt(xs: Sequence[Any], /) -> list[Any]:
-    return list(_kernels._foreach_sqrt(xs)) if xs else []
+def multi_sqrt(xs: Sequence[Any], /, *, shift: Any = 0.0) -> list[Any]:
+    if not xs:
+        return []
+    roots = _kernels._foreach_sqrt(xs)
+    if type(shift) in _NUMBERS and shift == 0:
+        return list(roots)
+    if _recorded(xs):
+        return list(_kernels._foreach_add(roots, shift))
+    _kernels._foreach_add_(roots, shift)
+    return list(roots)
 
 
 def multi_where(condition: Any, xs: Sequence[Any], ys: Sequence[Any], /) -> list[Any]:
