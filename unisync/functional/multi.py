@@ -124,6 +124,24 @@ def multi_lerp(xs: Sequence[Array], ys: Sequence[Array], /, *, weight: Any) -> l
     return _of(xs).multi_lerp(xs, ys, weight=weight)
 
 
+def multi_mean_square(xs: Sequence[Array], ys: Sequence[Array], /, *, decay: float) -> list[Array]:
+    """decay · xs + (1 − decay) · ys²: one round of a running mean of squares.
+
+    Args:
+        xs: arrays, the mean so far.
+        ys: arrays of the same shapes.
+        decay: Python number.
+
+    Returns:
+        List of arrays of the xs' shapes and dtypes.
+
+    Example:
+        >>> us.multi_mean_square([us.asarray([1.0, 4.0])], [us.asarray([3.0, 2.0])], decay=0.5)
+        [array([5., 4.], dtype=float32)]
+    """
+    return _of(xs).multi_mean_square(xs, ys, decay=decay)
+
+
 def multi_multiply(xs: Sequence[Array], ys: Sequence[Array], /) -> list[Array]:
     """xs · ys.
 
@@ -207,11 +225,12 @@ def multi_sign(xs: Sequence[Array], /) -> list[Array]:
     return _of(xs).multi_sign(xs)
 
 
-def multi_sqrt(xs: Sequence[Array], /) -> list[Array]:
-    """The square roots.
+def multi_sqrt(xs: Sequence[Array], /, *, shift: Any = 0.0) -> list[Array]:
+    """√xs + shift.
 
     Args:
         xs: arrays.
+        shift: scalar.
 
     Returns:
         List of arrays of the xs' shapes and dtypes.
@@ -220,7 +239,7 @@ def multi_sqrt(xs: Sequence[Array], /) -> list[Array]:
         >>> us.multi_sqrt([us.asarray([1.0, 4.0])])
         [array([1., 2.], dtype=float32)]
     """
-    return _of(xs).multi_sqrt(xs)
+    return _of(xs).multi_sqrt(xs, shift=shift)
 
 
 def multi_where(condition: Any, xs: Sequence[Array], ys: Sequence[Array], /) -> list[Array]:

@@ -73,30 +73,52 @@ class Transform:
 class Updates:
     """What passes from part to part: the leaves of the updates and what belongs to them. Never changed once made.
 
-    A factor that is still to be multiplied in costs no pass over memory: whoever needs the numbers calls `values()`.
+    A factor and divisors that are still to be applied cost no pass over memory until somebody needs the numbers and
+    calls `values()`: a step of a whole chain ends in one fused params + factor · leaves / divisors.
     """
 
-    __slots__ = ("factor", "leaves", "m", "params", "structure")
+    __slots__ = ("divisors", "factor", "leaves", "m", "params", "structure")
 
-    def __init__(self, leaves: list[Any], params: list[Any] | None, structure: Any, m: Any, factor: Any = None) -> None:
+    def __init__(
+        self,
+        leaves: list[Any],
+        params: list[Any] | None,
+        structure: Any,
+        m: Any,
+        factor: Any = None,
+        divisors: list[Any] | None = None,
+    ) -> None:
         self.leaves = leaves
         self.params = params
         self.structure = structure
         self.m = m  # the backend module of the leaves
         self.factor = factor  # None: one
+        self.divisors = divisors  # None: ones
 
     def values(self) -> list[Any]:
-        """The leaves with the factor multiplied in."""
-        return self.leaves if self.factor is None else self.m.multi_scale(self.leaves, self.factor)
+        """The numbers: factor · leaves / divisors."""
+        leaves = self.unscaled()
+        return leaves if self.factor is None else self.m.multi_scale(leaves, self.factor)
 
-    def replaced(self, leaves: list[Any], factor: Any = None) -> Updates:
-        """The same place in the tree with other leaves."""
-        return Updates(leaves, self.params, self.structure, self.m, factor)
+    def unscaled(self) -> list[Any]:
+        """leaves / divisors."""
+        return self.leaves if self.divisors is None else self.m.multi_divide(self.leaves, self.divisors)
+
+    def added_to(self, params: list[Any]) -> list[Any]:
+        """params + values, in as few passes over memory as there are."""
+        factor = 1.0 if self.factor is None else self.factor
+        if self.divisors is None:
+            return self.m.multi_add(params, self.leaves, alpha=factor)
+        return self.m.multi_addcdiv(params, self.leaves, self.divisors, value=factor)
+
+    def replaced(self, leaves: list[Any], factor: Any = None, divisors: list[Any] | None = None) -> Updates:
+        """The same place in the tree with other numbers."""
+        return Updates(leaves, self.params, self.structure, self.m, factor, divisors)
 
     def scaled(self, factor: Any) -> Updates:
         """The updates times a Python number or 0-d array."""
         factor = factor if self.factor is None else self.factor * factor
-        return Updates(self.leaves, self.params, self.structure, self.m, factor)
+        return Updates(self.leaves, self.params, self.structure, self.m, factor, self.divisors)
 
     def needed_params(self, who: str) -> list[Any]:
         """The params' leaves.
@@ -221,10 +243,7 @@ def step(transform: Transform, grads: Tree, state: Tree, params: Tree) -> tuple[
     whole = _enter(grads, params)
     seen = restrict(whole, part.frozen)
     result, state = part.update(seen, state)
-    if result.factor is None:
-        leaves = result.m.multi_add(seen.params, result.leaves)
-    else:
-        leaves = result.m.multi_add(seen.params, result.leaves, alpha=result.factor)
+    leaves = result.added_to(seen.needed_params("step"))
     return whole.tree(expand(leaves, whole, part.frozen, whole.params)), state
 
 
@@ -283,7 +302,9 @@ def restrict(updates: Updates, frozen: tuple[str, ...]) -> Updates:
 def pick(updates: Updates, places: Sequence[int], structure: Any) -> Updates:
     """The updates' leaves at some places, as a tree of their own."""
     params = None if updates.params is None else [updates.params[i] for i in places]
-    return Updates([updates.leaves[i] for i in places], params, structure, updates.m, updates.factor)
+    leaves, divisors = updates.leaves, updates.divisors
+    divisors = None if divisors is None else [divisors[i] for i in places]
+    return Updates([leaves[i] for i in places], params, structure, updates.m, updates.factor, divisors)
 
 
 def expand(leaves: list[Any], whole: Updates, frozen: tuple[str, ...], fill: list[Any] | None) -> list[Any]:

@@ -97,10 +97,10 @@ def scale_by_adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -
         second = _mean_square(updates, state["second_moment"], g, beta2)
         # √v̂ + eps = (√v + eps · root) / root: the division becomes part of the factor, one pass less over memory.
         root = square_root(one_minus_power(beta2, count, updates))
-        leaves = m.multi_divide(first, m.multi_shift(m.multi_sqrt(second), eps * root))
+        divisors = m.multi_sqrt(second, shift=eps * root)
         factor = root / one_minus_power(beta1, count, updates)
         state = {"count": count, "first_moment": updates.tree(first), "second_moment": updates.tree(second)}
-        return updates.replaced(leaves, factor), state
+        return updates.replaced(first, factor, divisors), state
 
     return from_part(
         Part(lambda params: {"count": 0, "first_moment": _zeros(params), "second_moment": _zeros(params)}, update)
@@ -141,7 +141,7 @@ def scale_by_rms(alpha: float = 0.99, eps: float = 1e-8, centered: bool = False)
             first = m.multi_lerp(updates.read(state["first_moment"]), g, weight=1.0 - alpha)
             variance = m.multi_addcmul(second, first, first, value=-1.0)
             new["first_moment"] = updates.tree(first)
-        return updates.replaced(m.multi_divide(g, m.multi_shift(m.multi_sqrt(variance), eps))), new
+        return updates.replaced(g, divisors=m.multi_sqrt(variance, shift=eps)), new
 
     return from_part(Part(init, update))
 
@@ -172,8 +172,7 @@ def scale_by_adagrad(initial_accumulator: float = 0.0, eps: float = 1e-10) -> Tr
     def update(updates: Updates, state: Tree) -> tuple[Updates, Tree]:
         m, g = updates.m, updates.values()
         total = m.multi_addcmul(updates.read(state["sum_of_squares"]), g, g)
-        leaves = m.multi_divide(g, m.multi_shift(m.multi_sqrt(total), eps))
-        return updates.replaced(leaves), {"sum_of_squares": updates.tree(total)}
+        return updates.replaced(g, divisors=m.multi_sqrt(total, shift=eps)), {"sum_of_squares": updates.tree(total)}
 
     return from_part(Part(init, update))
 
@@ -211,4 +210,4 @@ def _zeros(params: Updates) -> Tree:
 
 
 def _mean_square(updates: Updates, mean: Tree, g: list[Any], decay: float) -> list[Any]:
-    return updates.m.multi_addcmul(updates.m.multi_scale(updates.read(mean), decay), g, g, value=1.0 - decay)
+    return updates.m.multi_mean_square(updates.read(mean), g, decay=decay)

@@ -117,7 +117,7 @@ def add_decayed_weights(rate: float, mask: Mask = None) -> Transform:
         places = _masked(mask, updates, params)
         if places is None:
             if isinstance(updates.factor, float) and updates.factor:  # one pass: f · (u + r/f · p) = f · u + r · p
-                leaves = updates.m.multi_add(updates.leaves, params, alpha=rate / updates.factor)
+                leaves = updates.m.multi_add(updates.unscaled(), params, alpha=rate / updates.factor)
                 return updates.replaced(leaves, updates.factor)
             return updates.replaced(updates.m.multi_add(updates.values(), params, alpha=rate))
         leaves = list(updates.values())

@@ -42,6 +42,17 @@ def multi_lerp(xs, ys, /, *, weight):
     return [x + weight * (y - x) for x, y in zip(xs, ys, strict=True)]
 
 
+def multi_mean_square(xs, ys, /, *, decay):
+    # In place where the array is one of our own: arrays above the cache cost their memory traffic.
+    result = []
+    for x, y in zip(xs, ys, strict=True):
+        mean = y * y
+        mean *= 1.0 - decay
+        mean += decay * x
+        result.append(mean)
+    return result
+
+
 def multi_multiply(xs, ys, /):
     return [x * y for x, y in zip(xs, ys, strict=True)]
 
@@ -64,8 +75,10 @@ def multi_sign(xs, /):
     return [np.sign(x) for x in xs]
 
 
-def multi_sqrt(xs, /):
-    return [np.sqrt(x) for x in xs]
+def multi_sqrt(xs, /, *, shift=0.0):
+    shift = _number(shift)
+    roots = [np.sqrt(x) for x in xs]
+    return [root + shift for root in roots] if shift else roots
 
 
 def multi_where(condition, xs, ys, /):
