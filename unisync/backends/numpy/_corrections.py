@@ -16,16 +16,8 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.util import func
 
 from unisync.backends.numpy import _operations
-from unisync.backends.numpy._operations import _spread, sum_to
+from unisync.backends.numpy._operations import _spread, count, sum_to
 from unisync.backends.numpy._tape import getval
-
-
-def _count(shape: tuple[int, ...], axis: Any) -> int:
-    axes = range(len(shape)) if axis is None else (axis,) if isinstance(axis, int) else axis
-    n = 1
-    for a in axes:
-        n *= shape[a]
-    return n
 
 
 def _shape(x: Any) -> tuple[int, ...]:
@@ -42,11 +34,34 @@ defvjp(
     anp.sum,
     lambda ans, x, axis=None, dtype=None, out=None, keepdims=False: lambda g: _spread(g, _shape(x), axis, keepdims),
 )
+
+
+def _to(x: Any) -> Any:
+    shape = _shape(x)
+    return lambda g: sum_to(g, shape)
+
+
+# autograd looks at more of each argument than its shape, which is what costs in small arrays.
+defvjp(anp.add, lambda ans, x, y: _to(x), lambda ans, x, y: _to(y))
+defvjp(anp.subtract, lambda ans, x, y: _to(x), lambda ans, x, y: lambda g: sum_to(-g, _shape(y)))
+defvjp(
+    anp.multiply,
+    lambda ans, x, y: lambda g: sum_to(g * y, _shape(x)),
+    lambda ans, x, y: lambda g: sum_to(g * x, _shape(y)),
+)
+for _function in (anp.divide, anp.true_divide):
+    defvjp(
+        _function,
+        lambda ans, x, y: lambda g: sum_to(g / y, _shape(x)),
+        lambda ans, x, y: lambda g: sum_to(-g * ans / y, _shape(y)),
+    )
+
+
 # autograd divides by NumPy integers, which makes float32 float64.
 defvjp(
     _wrapped("mean"),
     lambda ans, x, axis=None, dtype=None, out=None, keepdims=False: (
-        lambda g: _spread(g * (1.0 / max(_count(_shape(x), axis), 1)), _shape(x), axis, keepdims)
+        lambda g: _spread(g * (1.0 / max(count(_shape(x), axis), 1)), _shape(x), axis, keepdims)
     ),
 )
 
@@ -55,7 +70,7 @@ def _var_vjp(
     ans: Any, x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False
 ) -> Any:
     def vjp(g: Any) -> Any:
-        n = _count(_shape(x), axis)
+        n = count(_shape(x), axis)
         centred = anp.conj(x - anp.mean(x, axis=axis, keepdims=True))
         return _spread(g * (2.0 / (n - ddof)), _shape(x), axis, keepdims) * centred
 
@@ -66,7 +81,7 @@ def _std_vjp(
     ans: Any, x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False
 ) -> Any:
     def vjp(g: Any) -> Any:
-        n = _count(_shape(x), axis)
+        n = count(_shape(x), axis)
         centred = anp.conj(x - anp.mean(x, axis=axis, keepdims=True))
         return _spread(g / ans * (1.0 / (n - ddof)), _shape(x), axis, keepdims) * centred
 

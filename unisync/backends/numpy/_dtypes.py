@@ -35,6 +35,7 @@ def _fill() -> None:
 
 
 _fill()
+_BFLOAT16 = _NATIVE.get("bfloat16", FLOAT)
 
 
 def native(dtype: Any) -> np.dtype:
@@ -66,7 +67,8 @@ def name_of(dtype: np.dtype) -> DType:
 
 def dtype_of(x: Any) -> np.dtype:
     """NumPy's dtype of an array, traced or not."""
-    return np.asarray(getval(x)).dtype
+    x = getval(x)
+    return x.dtype if isinstance(x, (np.ndarray, np.generic)) else np.asarray(x).dtype
 
 
 def promoted(*arrays: Any) -> np.dtype:
@@ -79,9 +81,9 @@ def promoted(*arrays: Any) -> np.dtype:
 
 def is_float(dtype: np.dtype) -> bool:
     """Whether a NumPy dtype is real floating or complex (bfloat16 included, whose kind is V)."""
-    return dtype.kind in "fc" or _NAMES.get(dtype) == "bfloat16"
+    return dtype.kind in "fc" or dtype == _BFLOAT16
 
 
 def is_real_float(dtype: np.dtype) -> bool:
     """Whether a NumPy dtype is real floating."""
-    return dtype.kind == "f" or _NAMES.get(dtype) == "bfloat16"
+    return dtype.kind == "f" or dtype == _BFLOAT16

@@ -14,6 +14,7 @@ from autograd.extend import defvjp, defvjp_argnum, primitive
 
 from unisync.backends.numpy import _dtypes
 from unisync.backends.numpy._erf import erf as _erf
+from unisync.backends.numpy._fused import fused
 from unisync.backends.numpy._tape import Box, getval
 
 
@@ -55,11 +56,6 @@ def sum_to(x: Any, shape: tuple[int, ...]) -> Any:
     return summed if summed.shape == shape else summed.reshape(shape)
 
 
-@primitive
-def _sum(x: Any, axis: Any, keepdims: bool) -> Any:
-    return np.add.reduce(x, axis=axis, keepdims=keepdims)
-
-
 def _spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
     """A reduction's cotangent, as a view of the shape that was reduced."""
     if not keepdims and shape:
@@ -69,12 +65,48 @@ def _spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
     return broadcast_to(g, shape)
 
 
-defvjp(_sum, lambda ans, x, axis, keepdims: lambda g: _spread(g, x.shape, axis, keepdims))
+def _sum_forward(x: Any, axis: Any, keepdims: bool) -> tuple[Any, Any]:
+    return np.add.reduce(x, axis=axis, keepdims=keepdims), None
 
 
-def sum(x: Any, axis: Any, keepdims: bool) -> Any:
-    """The sum over axes; small integers and booleans add up as 64-bit integers."""
-    return _sum(x, axis, keepdims) if type(x) is Box else np.sum(x, axis=axis, keepdims=keepdims)
+def _sum_backward(g: Any, saved: Any, needed: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return _spread(g, x.shape, axis, keepdims), None, None
+
+
+@primitive
+def _sum_composite(x: Any, axis: Any, keepdims: bool) -> Any:
+    return sum(x, axis, keepdims)
+
+
+defvjp(_sum_composite, lambda ans, x, axis, keepdims: lambda g: _spread(g, x.shape, axis, keepdims))
+sum = fused(_sum_forward, _sum_backward, _sum_composite)
+"""(x, axis, keepdims) → the sum over axes; small integers and booleans add up as 64-bit integers."""
+
+
+def count(shape: tuple[int, ...], axis: Any) -> int:
+    """How many elements a reduction over axes joins."""
+    n = 1
+    for length in shape if axis is None else (shape[a] for a in ((axis,) if isinstance(axis, int) else axis)):
+        n *= length
+    return n
+
+
+def mean(x: Any, axis: Any, keepdims: bool) -> Any:
+    """The mean over axes of a floating-point array."""
+    if type(x) is not Box and x.dtype.itemsize < 4:
+        return np.mean(x, axis=axis, keepdims=keepdims)  # adds up in float32
+    return _mean(x, axis, keepdims)
+
+
+def _mean_backward(g: Any, saved: Any, needed: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return _spread(g / count(x.shape, axis), x.shape, axis, keepdims), None, None
+
+
+_mean = fused(
+    lambda x, axis, keepdims: (np.add.reduce(x, axis=axis, keepdims=keepdims) / count(x.shape, axis), None),
+    _mean_backward,
+    lambda x, axis, keepdims: sum(x, axis, keepdims) / count(x.shape, axis),
+)
 
 
 @primitive
@@ -150,8 +182,11 @@ defvjp(
 
 def where(condition: Any, x: Any, y: Any) -> Any:
     """x where the condition holds, else y; numbers take the dtype of the array among them."""
-    if not (type(x) is np.ndarray and type(y) is np.ndarray and x.dtype is y.dtype):
-        x, y = _where_operands(x, y)
+    if type(x) is np.ndarray and (
+        (type(y) is float and x.dtype.kind == "f") or (type(y) is np.ndarray and x.dtype is y.dtype)
+    ):
+        return np.where(condition, x, y)
+    x, y = _where_operands(x, y)
     return _where(condition, x, y) if type(x) is Box or type(y) is Box else np.where(condition, x, y)
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
+import autograd.numpy as anp
 import autograd.tracer
 import numpy as np
 from autograd.core import VJPNode, add_outgrads, primitive_vjps
 from autograd.numpy.numpy_boxes import ArrayBox as Box
 from autograd.tracer import getval as getval, notrace_primitives
-from autograd.util import toposort
 
 
 def is_traced(x: Any) -> bool:
@@ -59,9 +60,9 @@ def node(parents: Sequence[Any], vjp: Callable[[Any], Any], dtype: Any) -> Node:
 class _Traces:
     """Numbers traces by one ever-rising count: an inner trace has the higher number, in every thread.
 
-    autograd's own stack is one counter for all threads: a trace that begins while another thread leaves one can get the
-    number of an outer trace that still runs, and the two levels of derivatives are then mixed up. It also keeps counting
-    from too high a number after an exception.
+    autograd's own stack is one counter for all threads: a trace that begins while another thread leaves one can get
+    the number of an outer trace that still runs, and the two levels of derivatives are then mixed up. It also keeps
+    counting from too high a number after an exception.
     """
 
     def __init__(self) -> None:
@@ -92,31 +93,38 @@ def belongs(x: Any, trace: int) -> bool:
 
 
 def backward(
-    ends: Sequence[Any], cotangents: Sequence[Any], stop: frozenset[Any] | None = None
+    ends: Sequence[Any], cotangents: Sequence[Any], stop: frozenset[Any] = frozenset()
 ) -> dict[Any, tuple[Any, bool]]:
     """The cotangents of the roots (or of the nodes in `stop`) by node; a node that gets none is left out.
 
     A cotangent comes with whether it is ours to write to. A missing one at an end is None.
     """
     given = [(end, g) for end, g in zip(ends, cotangents, strict=True) if g is not None]
-    top = node([end for end, _ in given], lambda _: [g for _, g in given], None)
-    found: dict[Any, tuple[Any, bool]] = {top: (None, False)}
-    parents = _parents if stop is None else lambda n: () if n in stop else n.parents
-    for n in toposort(top, parents):
-        sources = parents(n)
-        if not sources:
-            continue
+    found: dict[Any, tuple[Any, bool]] = {}
+    for end, g in given:
+        _accumulate(found, end, g)
+    for n in _latest_first([end for end, _ in given], stop):
         g = found.pop(n, None)
-        if g is None:
-            continue
-        for parent, part in zip(sources, n.vjp(g[0]), strict=True):
-            if part is not None:
-                _accumulate(found, parent, part)
+        if g is not None:
+            for parent, part in zip(n.parents, n.vjp(g[0]), strict=True):
+                if part is not None:
+                    _accumulate(found, parent, part)
     return found
 
 
-def _parents(n: Any) -> Any:
-    return n.parents
+def _latest_first(ends: Sequence[Any], stop: frozenset[Any]) -> list[Any]:
+    """The nodes behind the ends, each after all that were computed from it; without the roots and those in `stop`."""
+    seen: set[Any] = set()
+    stack = list(ends)
+    while stack:
+        n = stack.pop()
+        if n not in seen and n.parents and n not in stop:
+            seen.add(n)
+            stack.extend(n.parents)
+    return sorted(seen, key=_serial, reverse=True)
+
+
+_serial = operator.attrgetter("serial")
 
 
 @final
@@ -131,7 +139,7 @@ class Parts:
 
 def _accumulate(found: dict[Any, tuple[Any, bool]], parent: Any, g: Any) -> None:
     kind, dtype = type(g), parent.dtype
-    if (kind is np.ndarray or kind is Box) and g.dtype is not dtype and dtype is not None:
+    if dtype is not None and (kind is Box or (kind is np.ndarray and g.dtype is not dtype)):
         g = _in_dtype(g, dtype)
     before = found.get(parent)
     if kind is Parts:
@@ -146,7 +154,8 @@ def _accumulate(found: dict[Any, tuple[Any, bool]], parent: Any, g: Any) -> None
 
 
 def _in_dtype(g: Any, dtype: np.dtype) -> Any:
-    """A cotangent in the dtype of its node: autograd's derivatives mix in float64 numbers in places."""
-    if g.dtype == dtype or g.dtype.kind != dtype.kind:
+    """A cotangent in the dtype of its node: derivatives mix in float64 numbers and complex factors in places."""
+    own = getval(g).dtype
+    if own == dtype:
         return g
-    return g.astype(dtype)
+    return (g if own.kind != "c" or dtype.kind == "c" else anp.real(g)).astype(dtype)

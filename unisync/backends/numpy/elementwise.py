@@ -38,13 +38,12 @@ def _binary(ufunc: np.ufunc, *, divides: bool = False) -> Any:
     traced = _primitives[ufunc]
 
     def op(x1, x2, /):
-        if (
-            type(x1) is _ndarray
-            and type(x2) is _ndarray
-            and x1.dtype is x2.dtype
-            and not (divides and x1.dtype.kind in "iub")
-        ):
-            return ufunc(x1, x2)
+        if type(x1) is _ndarray:
+            if type(x2) is _ndarray:
+                if x1.dtype is x2.dtype and (not divides or x1.dtype.kind in "fcV"):
+                    return ufunc(x1, x2)
+            elif type(x2) is float and x1.dtype.kind == "f":
+                return ufunc(x1, x2)
         x1, x2 = _operands(x1, x2, divides)
         return traced(x1, x2) if type(x1) is _Box or type(x2) is _Box else ufunc(x1, x2)
 

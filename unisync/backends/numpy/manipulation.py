@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import autograd.numpy as anp
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple as _normalize_axis_tuple
 
 from unisync.backends.numpy import _dtypes, _operations
 from unisync.backends.numpy._tape import is_traced as _is_traced
@@ -34,8 +35,7 @@ def expand_dims(x, /, *, axis=0):
 
 
 def flip(x, /, *, axis=None):
-    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    axes = {a % x.ndim for a in axes}
+    axes = range(x.ndim) if axis is None else _normalize_axis_tuple(axis, x.ndim)
     return x[tuple(slice(None, None, -1 if a in axes else 1) for a in range(x.ndim))]
 
 

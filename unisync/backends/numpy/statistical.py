@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import autograd.numpy as anp
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index as _normalize_axis_index
 
 from unisync.backends.numpy import _dtypes, _operations
 from unisync.backends.numpy._tape import is_traced as _is_traced
@@ -17,24 +18,32 @@ def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial=False):
         axis = 0
     if dtype is not None:
         x = _operations.astype(x, _dtypes.native(dtype))
-    sums = _operations.cumsum(x, axis % x.ndim)
+    axis = _normalize_axis_index(axis, x.ndim)
+    sums = _operations.cumsum(x, axis)
     if include_initial:
-        first = np.zeros((*x.shape[: axis % x.ndim], 1, *x.shape[axis % x.ndim + 1 :]), dtype=sums.dtype)
+        first = np.zeros((*x.shape[:axis], 1, *x.shape[axis + 1 :]), dtype=sums.dtype)
         sums = _operations.concat([first, sums], axis)
     return sums
 
 
 def max(x, /, *, axis=None, keepdims=False):
-    return anp.max(x, axis=axis, keepdims=keepdims) if _is_traced(x) else np.max(x, axis=axis, keepdims=keepdims)
+    return (
+        anp.max(x, axis=axis, keepdims=keepdims)
+        if _is_traced(x)
+        else np.maximum.reduce(x, axis=axis, keepdims=keepdims)
+    )
 
 
 def min(x, /, *, axis=None, keepdims=False):
-    return anp.min(x, axis=axis, keepdims=keepdims) if _is_traced(x) else np.min(x, axis=axis, keepdims=keepdims)
+    return (
+        anp.min(x, axis=axis, keepdims=keepdims)
+        if _is_traced(x)
+        else np.minimum.reduce(x, axis=axis, keepdims=keepdims)
+    )
 
 
 def mean(x, /, *, axis=None, keepdims=False):
-    x = _as_float(x)
-    return anp.mean(x, axis=axis, keepdims=keepdims) if _is_traced(x) else np.mean(x, axis=axis, keepdims=keepdims)
+    return _operations.mean(_as_float(x), axis, keepdims)
 
 
 def _as_float(x):
