@@ -30,12 +30,14 @@ ROWS = [
     row("multi_divide", XS, ZS, oracle=np.divide),
     row("multi_lerp", XS, YS, weight=0.25, oracle=lambda x, y: x + 0.25 * (y - x)),
     row("multi_lerp", XS, YS, weight=0.75, oracle=lambda x, y: x + 0.75 * (y - x)),
+    row("multi_mean_square", ZS, YS, decay=0.75, oracle=lambda x, y: 0.75 * x + 0.25 * y * y),
     row("multi_multiply", XS, YS, oracle=np.multiply),
     row("multi_norm", XS, oracle=lambda x: np.sqrt(np.sum(np.square(x)))),
     row("multi_scale", XS, 0.5, oracle=lambda x: x * np.float32(0.5)),
     row("multi_shift", XS, 0.5, oracle=lambda x: x + np.float32(0.5)),
     row("multi_sign", XS, oracle=np.sign),
     row("multi_sqrt", ZS, oracle=np.sqrt),
+    row("multi_sqrt", ZS, shift=0.5, oracle=lambda x: np.sqrt(x) + np.float32(0.5)),
 ]
 
 
@@ -61,6 +63,7 @@ def test_as_a_loop(backend, name, args, kwargs, oracle):
         lambda s: us.multi_lerp(native(XS), native(YS), weight=s),
         lambda s: us.multi_scale(native(XS), s),
         lambda s: us.multi_shift(native(XS), s),
+        lambda s: us.multi_sqrt(native(ZS), shift=s),
     ],
 )
 def test_scalars_may_be_arrays(backend, call):
