@@ -1,0 +1,73 @@
+"""Arithmetic on lists of arrays at once. XLA fuses the list in a compiled function, so these are plain loops."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from unisync.backends.jax import _dtypes
+
+
+def multi_add(xs, ys, /, *, alpha=1.0):
+    if type(alpha) is float and alpha == 1.0:
+        return [x + y for x, y in zip(xs, ys, strict=True)]
+    return [x + _of(alpha, x) * y for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_addcdiv(xs, ys, zs, /, *, value=1.0):
+    return [x + _of(value, x) * (y / z) for x, y, z in zip(xs, ys, zs, strict=True)]
+
+
+def multi_addcmul(xs, ys, zs, /, *, value=1.0):
+    return [x + _of(value, x) * (y * z) for x, y, z in zip(xs, ys, zs, strict=True)]
+
+
+def multi_all_finite(xs, /):
+    finite = [jnp.all(jnp.isfinite(x)) for x in xs]
+    return jnp.all(jnp.stack(finite)) if finite else jnp.asarray(True)
+
+
+def multi_divide(xs, ys, /):
+    return [x / y for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_lerp(xs, ys, /, *, weight):
+    return [x + _of(weight, x) * (y - x) for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_mean_square(xs, ys, /, *, decay):
+    return [decay * x + (1.0 - decay) * (y * y) for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_multiply(xs, ys, /):
+    return [x * y for x, y in zip(xs, ys, strict=True)]
+
+
+def multi_norm(xs, /):
+    return [jnp.sqrt(jnp.sum(jnp.square(jnp.abs(x)))) for x in xs]
+
+
+def multi_scale(xs, scalar, /):
+    return [x * _of(scalar, x) for x in xs]
+
+
+def multi_shift(xs, scalar, /):
+    return [x + _of(scalar, x) for x in xs]
+
+
+def multi_sign(xs, /):
+    return [jnp.sign(x) for x in xs]
+
+
+def multi_sqrt(xs, /, *, shift=0.0):
+    if type(shift) is float and shift == 0.0:
+        return [jnp.sqrt(x) for x in xs]
+    return [jnp.sqrt(x) + _of(shift, x) for x in xs]
+
+
+def multi_where(condition, xs, ys, /):
+    return [jnp.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
+
+
+def _of(scalar, x):
+    """A scalar in x's dtype: a float32 rate must not turn bfloat16 parameters into float32."""
+    return scalar if type(scalar) in _dtypes.NUMBERS or scalar.dtype == x.dtype else scalar.astype(x.dtype)
