@@ -34,7 +34,7 @@ def init(job: Job) -> Any:
         for inputs, outputs in ((1, 16), (16, 32)):
             layer = dense(rng, 9 * inputs, outputs)
             convs.append({"w": layer["w"].reshape(3, 3, inputs, outputs), "b": layer["b"]})
-        return [*convs, dense(rng, 1568, 64), dense(rng, 64, 10)]
+        return [*convs, dense(rng, 6272, 64), dense(rng, 64, 10)]
     blocks = [
         {
             "norm1": norm(), "norm2": norm(), "qkv": dense(rng, WIDTH, 3 * WIDTH), "out": dense(rng, WIDTH, WIDTH),
@@ -70,8 +70,12 @@ def block(p: Any, x: Any) -> Any:
 
 def conv(p: Any, x: Any) -> Any:
     x = jax.lax.conv_general_dilated(x, p["w"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jax.nn.relu(x + p["b"])
+
+
+def pool(x: Any) -> Any:
     n, h, w, c = x.shape
-    return jax.nn.relu(x + p["b"]).reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))
+    return x.reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))
 
 
 def forward(job: Job, params: Any, x: Any) -> Any:
@@ -82,7 +86,7 @@ def forward(job: Job, params: Any, x: Any) -> Any:
             x = block(p, x)
         return linear(params["head"], layer_norm(params["norm"], x))
     if job.model == "cnn":
-        x = conv(params[1], conv(params[0], x))
+        x = pool(conv(params[1], conv(params[0], x)))
         params = params[2:]
     x = x.reshape(len(x), -1)
     for p in params[:-1]:

@@ -42,9 +42,9 @@ def model_of(job: Job) -> Any:
         body = [layers.Flatten(), layers.Dense(128, "relu"), layers.Dense(128, "relu")]
     else:
         body = [
-            layers.Conv2D(16, 3, padding="same", activation="relu"), layers.MaxPool2D(),
-            layers.Conv2D(32, 3, padding="same", activation="relu"), layers.MaxPool2D(),
-            layers.Flatten(), layers.Dense(64, "relu"),
+            layers.Conv2D(16, 3, padding="same", activation="relu"),
+            layers.Conv2D(32, 3, padding="same", activation="relu"),
+            layers.MaxPool2D(), layers.Flatten(), layers.Dense(64, "relu"),
         ]  # fmt: skip
     return keras.Sequential([keras.Input((28, 28, 1)), *body, layers.Dense(10)])
 

@@ -47,19 +47,21 @@ def layer_norm(p: Any, x: tf.Tensor) -> tf.Tensor:
     return centred * tf.math.rsqrt(variance + 1e-5) * p[0] + p[1]
 
 
-def pooled_conv(p: Any, x: tf.Tensor) -> tf.Tensor:
-    return tf.nn.max_pool2d(tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, p[0], 1, "SAME"), p[1])), 2, 2, "VALID")
+def conv(p: Any, x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, p[0], 1, "SAME"), p[1]))
 
 
 def classifier(w: Weights, job: Job) -> Callable[[tf.Tensor], tf.Tensor]:
     """The mlp or the cnn."""
     convs = [w.conv(1, 16), w.conv(16, 32)] if job.model == "cnn" else []
-    sizes = ((1568, 64), (64, 10)) if job.model == "cnn" else ((784, 128), (128, 128), (128, 10))
+    sizes = ((6272, 64), (64, 10)) if job.model == "cnn" else ((784, 128), (128, 128), (128, 10))
     layers = [w.dense(*s) for s in sizes]
 
     def forward(x: tf.Tensor) -> tf.Tensor:
         for p in convs:
-            x = pooled_conv(p, x)
+            x = conv(p, x)
+        if convs:
+            x = tf.nn.max_pool2d(x, 2, 2, "VALID")
         x = tf.reshape(x, (x.shape[0], -1))
         for p in layers[:-1]:
             x = tf.nn.relu(linear(p, x))

@@ -11,7 +11,7 @@ import typer
 
 import unisync as us
 from unisync import losses, optim
-from unisync.cli.models import build_model
+from unisync.cli.models import build_model, default_optimizer
 from unisync.data import Dataset
 from unisync.errors import ArgumentError, DataError
 
@@ -27,8 +27,11 @@ def train(
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 10,
     batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 64,
-    lr: Annotated[float | None, typer.Option(help="Learning rate [default: the optimizer's].")] = None,
-    optimizer: Annotated[str, typer.Option(help="sgd, adam, adamw, rmsprop, adagrad, lion or lamb.")] = "adam",
+    lr: Annotated[float | None, typer.Option(help="Learning rate [default: the model's or the optimizer's].")] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(help="sgd (momentum 0.9), adam, adamw, rmsprop, adagrad, lion or lamb [default: the model's]."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of initial parameters, data order and dropout.")] = 0,
     target: Annotated[str | None, typer.Option(help="The column to predict, of a CSV file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Folder to write the trained model to.")] = None,
@@ -41,10 +44,13 @@ def train(
         us.set_backend(backend)
     _check_writable(json_file)
     dataset = _load(data, target)
+    if optimizer is None:
+        optimizer, usual = default_optimizer(model)
+        lr = usual if lr is None else lr
     trainer = us.parallelize(
         build_model(model, dataset),
         loss=losses.mse if dataset.classes is None else losses.softmax_cross_entropy,
-        optimizer=optim.by_name(optimizer, lr),
+        optimizer=optim.by_name(optimizer, lr, **({"momentum": 0.9} if optimizer == "sgd" else {})),
         seed=seed,
     )
     print(
