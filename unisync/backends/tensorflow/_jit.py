@@ -37,7 +37,8 @@ def jit(
         except (TypeError, AttributeError):  # a leaf is not an eager tensor
             tensors, constants = _inputs(leaves)
             shapes = tuple(map(_fast.shape_of, tensors)), tuple(map(_fast.dtype_of, tensors))
-            key = structure, *shapes, _hashable(constants)
+            # Without constants the key is the one above: a count that begins as a Python int compiles nothing anew.
+            key = (structure, *shapes, _hashable(constants)) if constants else (structure, *shapes)
         program = programs.get(key)
         if program is None:
             with tracing:
