@@ -72,6 +72,12 @@ class StepLog:
         self.losses[:], self._pending[:], self.failed = losses, [], None
         self._samples, self._sums = sums[0], list(sums[1:])
 
+    def begin(self, values: int, keep_sums: bool) -> None:
+        """Expect so many values of each step, and start the sums anew unless they are to go on."""
+        self.read()
+        if not keep_sums or len(self._sums) not in (0, values):
+            self._sums, self._samples = [], 0.0
+
     def means(self) -> list[float]:
         """The means over all samples since the last call: of the loss and of each metric."""
         self.read()

@@ -102,7 +102,7 @@ class Intake:
     def observe(self, outputs: Any) -> None:
         """Learn the classes from the model's outputs, while a step is traced or run."""
         if self._classes is None and self._takes_labels and len(getattr(outputs, "shape", ())) > 1:
-            self._classes = int(outputs.shape[-1])
+            classes = int(outputs.shape[-1])
             if self._unchecked is not None:
-                labels, self._unchecked = self._unchecked, None
-                losses.check_labels(labels, self._classes)
+                losses.check_labels(self._unchecked, classes)
+            self._classes, self._unchecked = classes, None

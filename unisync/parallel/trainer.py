@@ -240,6 +240,7 @@ class Trainer:
             feed = self._source(data, batch_size, shuffle=shuffle, clamp=False)
             show = progress.reporter(verbose, self.epochs + epochs)
             history = History(self._log, self.steps)
+            self._log.begin(1 + len(self._names), keep_sums=self._skip > 0)
             self._stopped = False
             try:
                 for callback in calls:
@@ -406,13 +407,16 @@ class Trainer:
         missing = "loss" if self._loss is None else "optimizer" if self._optimizer is None and verb == "train" else None
         if missing:
             cure = "us.losses.softmax_cross_entropy" if missing == "loss" else "us.optim.adam(1e-3)"
-            raise StateError(f"the trainer must have a {missing} to {verb}, got none. Try: trainer.{missing} = {cure}.")
+            article = "an" if missing == "optimizer" else "a"
+            raise StateError(
+                f"the trainer must have {article} {missing} to {verb}, got none. Try: trainer.{missing} = {cure}."
+            )
         if self._recipe is not None:
             return
         self._intake = Intake(self._m, self._engine.params, self._loss)
         chosen = self.metrics
         self._names = tuple(chosen)
-        self._log.means()
+        self._log.begin(1 + len(chosen), keep_sums=True)
         self._recipe = Recipe(self.model, as_objective(self._loss), self._optimizer, chosen, self._intake.observe)
         self._engine.build(self._recipe)
 
