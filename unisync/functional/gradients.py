@@ -45,9 +45,14 @@ def value_and_grad(
         (5.0, array([2., 4.], dtype=float32))
     """
 
+    natives: dict[str, Callable[..., Any]] = {}
+
     @functools.wraps(fn)
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        return backend_of(args, kwargs).value_and_grad(fn, argnums, has_aux)(*args, **kwargs)
+        m = backend_of(args, kwargs)
+        if m.NAME not in natives:
+            natives[m.NAME] = m.value_and_grad(fn, argnums, has_aux)
+        return natives[m.NAME](*args, **kwargs)
 
     return differentiated
 
@@ -197,6 +202,10 @@ def backend_of(*trees: Tree) -> Any:
 
     With no array but those of random keys, the current backend.
     """
+    for t in trees:  # the usual case, without flattening: the first leaf is a framework's array
+        leaf = _first(t)
+        if type(leaf) in of and is_array(leaf) and not isinstance(leaf, (np.ndarray, np.generic)):
+            return of[type(leaf)]
     host = False
     for t in trees:
         for leaf in tree.leaves(t):
@@ -211,3 +220,14 @@ def backend_of(*trees: Tree) -> Any:
         if isinstance(leaf, (np.ndarray, np.generic)):
             return of[np.ndarray]
     return current
+
+
+def _first(t: Tree) -> Any:
+    """The first leaf of nested dicts, lists and tuples, or the node where the way down ends."""
+    while True:
+        if type(t) is dict and t:
+            t = next(iter(t.values()))
+        elif (type(t) is tuple or type(t) is list) and t:
+            t = t[0]
+        else:
+            return t

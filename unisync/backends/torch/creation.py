@@ -57,10 +57,24 @@ def _from_numpy(a: _np.ndarray, dtype: torch.dtype | None, device: Any, copy: bo
     (https://github.com/pytorch/pytorch/issues/5442); nor has it negative strides
     (https://github.com/pytorch/pytorch/issues/92680).
     """
+    if a.flags.writeable and device is None and copy is None and not _elsewhere():
+        try:
+            x = torch.from_numpy(a)
+        except (TypeError, ValueError):
+            pass
+        else:
+            return x if dtype is None or dtype is x.dtype else x.to(dtype)
+    return _from_any_numpy(a, dtype, device, copy)
+
+
+def _elsewhere() -> bool:
+    """Whether the user has set another default device than the CPU."""
+    return torch.get_default_device().type != "cpu"
+
+
+def _from_any_numpy(a: _np.ndarray, dtype: torch.dtype | None, device: Any, copy: bool | None) -> torch.Tensor:
     if a.dtype.kind not in "biufc" and a.dtype.name != "bfloat16":
-        raise ArgumentTypeError(
-            f"`obj` must hold numbers, got an array of {a.dtype}. Try: us.asarray(obj.astype(float))."
-        )
+        raise ArgumentTypeError(f"`obj` must hold numbers, got an array of {a.dtype}. Try: obj.astype(float).")
     shareable = a.flags.writeable and a.dtype.isnative and all(stride >= 0 for stride in a.strides)
     if not shareable:
         if copy is False:
@@ -75,9 +89,9 @@ def _from_numpy(a: _np.ndarray, dtype: torch.dtype | None, device: Any, copy: bo
     else:
         x = torch.from_numpy(a)
     device = torch.get_default_device() if device is None else torch.device(device)
-    if device.type == "cuda":  # from pinned memory the copy need not wait for the device, nor the host for the copy
-        x = (x if dtype is None else x.to(dtype)).pin_memory().to(device, non_blocking=True)
-        return _changed(x, dtype, device, None if copy is True else copy)
+    if device.type == "cuda" and copy is not False:
+        # from pinned memory the copy need not wait for the device, nor the host for the copy
+        return (x if dtype is None else x.to(dtype)).pin_memory().to(device, non_blocking=True)
     return _changed(x, dtype, device, copy)
 
 

@@ -112,7 +112,7 @@ _LOW_BITS = frozenset(
      torch.logical_and, torch.logical_or, torch.logical_xor, torch.logical_not}
 )  # fmt: skip
 
-# torch.floor_divide has no derivative (https://github.com/pytorch/pytorch/issues/22329); this has: zero.
+# torch.floor_divide has no derivative (https://github.com/pytorch/pytorch/issues/43327); this has: zero.
 _floor_divide = _partial(torch.div, rounding_mode="floor")
 
 add = _binary("add", torch.add)

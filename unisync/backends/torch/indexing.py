@@ -27,5 +27,6 @@ def take_along_axis(x: torch.Tensor, indices: torch.Tensor, /, *, axis: int = -1
 def _positions(indices: torch.Tensor, length: int) -> torch.Tensor:
     """int64 positions from the start: index_select and gather do not count from the end
     (https://github.com/pytorch/pytorch/issues/55143)."""
-    indices = indices.to(torch.int64)
+    if indices.dtype is not torch.int64:
+        indices = indices.to(torch.int64)
     return torch.where(indices < 0, indices + length, indices)

@@ -29,12 +29,12 @@ def concat(arrays: Sequence[torch.Tensor], /, *, axis: int | None = 0) -> torch.
 
 
 def _of_one_dtype(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor] | tuple[torch.Tensor, ...]:
-    dtypes = {x.dtype for x in arrays}
-    if len(dtypes) <= 1:
-        return arrays if isinstance(arrays, (list, tuple)) else list(arrays)
-    common = arrays[0].dtype
-    for dtype in dtypes:
-        common = _PROMOTED[common, dtype]
+    common = dtype = arrays[0].dtype
+    for x in arrays:
+        if x.dtype is not dtype:
+            common = _PROMOTED[common, x.dtype]
+    if common is dtype and isinstance(arrays, (list, tuple)):
+        return arrays
     return [x.to(common) for x in arrays]
 
 

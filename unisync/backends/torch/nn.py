@@ -163,8 +163,8 @@ def max_pool2d(
     data_format: DataFormat = "NHWC",
 ) -> torch.Tensor:
     if not _channel_last(data_format, ("NHWC", "NCHW")):
-        return F.max_pool2d(x, window, stride, padding)
-    return F.max_pool2d(x.permute(0, 3, 1, 2), window, stride, padding).permute(0, 2, 3, 1)
+        return torch.max_pool2d(x, window, stride or (), padding)
+    return torch.max_pool2d(x.permute(0, 3, 1, 2), window, stride or (), padding).permute(0, 2, 3, 1)
 
 
 def layer_norm(
@@ -176,11 +176,11 @@ def layer_norm(
     ndim: int = 1,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    return F.layer_norm(x, x.shape[-ndim:], weight, bias, eps)
+    return torch.layer_norm(x, x.shape[-ndim:], weight, bias, eps)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, /, *, eps: float | None = None) -> torch.Tensor:
-    return F.rms_norm(x, x.shape[-1:], weight, eps)
+    return torch.rms_norm(x, x.shape[-1:], weight, eps)
 
 
 def group_norm(
@@ -218,7 +218,7 @@ def scaled_dot_product_attention(
 
 
 def embedding(weight: torch.Tensor, indices: torch.Tensor, /) -> torch.Tensor:
-    return F.embedding(_as_index(indices), weight)
+    return torch.embedding(weight, _as_index(indices))
 
 
 def _as_index(x: torch.Tensor) -> torch.Tensor:
