@@ -41,6 +41,14 @@ def assert_same(got: Any, wanted: Any, *, dtype: Any = None, scale: float = 1.0)
         np.testing.assert_allclose(host, np.asarray(wanted), rtol=tolerance, atol=tolerance)
 
 
+def program(fn: Any) -> Any:
+    """fn, compiled as a whole where the backend otherwise compiles each operation by itself when it first meets it.
+
+    That is what makes eager tests on jax slow; conversion, dispatch and the tables of shapes run it eagerly.
+    """
+    return us.jit(fn) if us.current_backend() == "jax" else fn
+
+
 def numbers(tree_of_arrays: Any) -> Any:
     """A tree of arrays as a tree of NumPy arrays."""
     return tree.map(us.to_numpy, tree_of_arrays)

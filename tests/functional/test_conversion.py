@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from checks import assert_same
 from conftest import BACKENDS
 
 import unisync as us
@@ -75,6 +76,12 @@ def test_convert_numbers(backend):
     assert name_of(us.convert(1.5, backend)) == backend
 
 
+def test_from_dlpack(backend):
+    x = np.asarray([1.0, 2.0])
+    assert_same(us.from_dlpack(x), x)
+    assert_same(us.from_dlpack(us.asarray(x)), x)
+
+
 def test_convert_to_an_unknown_backend():
     with pytest.raises(UnknownNameError, match="Try: 'torch'"):
         us.convert(np.ones(1), "torhc")
@@ -87,7 +94,8 @@ def pointer(x) -> int:
         return x.data_ptr()
     if kind == "jax":
         return x.unsafe_buffer_pointer()
-    return (x if kind == "numpy" else us.to_numpy(x)).__array_interface__["data"][0]
+    host = x if kind == "numpy" else np.asarray(memoryview(x))  # TensorFlow's eager tensors speak the buffer protocol
+    return host.__array_interface__["data"][0]
 
 
 @pytest.mark.parametrize(("one", "two"), PAIRS)

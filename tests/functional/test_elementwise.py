@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from checks import assert_same, native
+from checks import assert_same, native, program
 from hypothesis import given, settings, strategies as st
 
 import unisync as us
@@ -100,62 +100,57 @@ def draw(rng, low, high, shape, kind):
     return (x + 1j * rng.uniform(low, high, shape)).astype("complex64") if kind == "c" else x.astype("float32")
 
 
-def ours(dtype) -> str:
-    """The dtype that we give where NumPy gives `dtype`: its float64 for integers is float32 here."""
-    return "float32" if dtype == "float64" else str(dtype)
+def check(name, calls, dtypes):
+    """us.<name> of each tuple of arguments against the table's oracle; `dtypes` where they are not the oracle's."""
+    oracle = (UNARY.get(name) or BINARY[name])[0]
+    op = getattr(us, name)
+    with np.errstate(all="ignore"):
+        wanted = [np.asarray(oracle(*args)) for args in calls]
+        results = program(lambda calls: [op(*args) for args in calls])(native(calls))
+    for got, expected, dtype in zip(results, wanted, dtypes, strict=True):
+        assert_same(got, expected, dtype=dtype)
 
 
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(backend, name, rng):
-    oracle, low, high, kinds = UNARY[name]
-    op = getattr(us, name)
-    for kind in kinds:
-        x = draw(rng, low, high, (2, 3), kind)
-        wanted = oracle(x)
-        dtype = ours(wanted.dtype) if kind == "f" else wanted.dtype
-        for part in (np.s_[...], np.s_[0, 0], np.s_[:0]) if kind == kinds[0] else (np.s_[...],):
-            some = np.asarray(x[part])
-            assert_same(op(native(some)), np.asarray(wanted[part]), dtype=dtype)
+    _, low, high, kinds = UNARY[name]
+    arrays = [draw(rng, low, high, (2, 3), kind) for kind in kinds]
+    arrays += [arrays[0][0, 0], arrays[0][:0]]
+    dtypes = [None if name.startswith(("is", "logical")) or name == "abs" else x.dtype for x in arrays]
+    if "f" in kinds:
+        arrays += [np.linspace(low, high, 5)[1:]]
+        dtypes += [None]
+    check(name, [(x,) for x in arrays], dtypes)
 
 
-@pytest.mark.parametrize("name", [n for n in UNARY if "f" in UNARY[n][3]])
-def test_unary_double_and_integer(backend, name):
-    oracle, low, high, kinds = UNARY[name]
-    x = np.linspace(low, high, 5)[1:]
-    assert_same(getattr(us, name)(native(x)), oracle(x))
-    if "i" not in kinds:  # integers give the default floating-point dtype
-        x = np.asarray([max(1, math.ceil(low))], dtype="int32")
-        with np.errstate(all="ignore"):
-            assert_same(getattr(us, name)(native(x)), oracle(x.astype("float64")), dtype="float32")
+@pytest.mark.parametrize("name", [n for n, row in UNARY.items() if row[3] in ("f", "fc")])
+def test_unary_of_integers_is_floating(backend, name):
+    whole = np.asarray([max(1, math.ceil(UNARY[name][1]))], dtype="int32")
+    with np.errstate(all="ignore"):
+        wanted, got = UNARY[name][0](whole.astype("float64")), getattr(us, name)(native(whole))
+    assert_same(got, wanted, dtype="float32")
 
 
 @pytest.mark.parametrize("name", [n for n in UNARY if "f" in UNARY[n][3]])
 def test_unary_special_values(backend, name):
     x = SPECIAL if name in EXACT else SPECIAL[:5]
-    with np.errstate(all="ignore"):
-        wanted = UNARY[name][0](x)
-        assert_same(getattr(us, name)(native(x)), wanted, dtype=ours(wanted.dtype))
+    check(name, [(x,)], [None if name.startswith("is") else "float32"])
 
 
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(backend, name, rng):
-    oracle, low, high, kinds = BINARY[name]
-    op = getattr(us, name)
-    for kind in kinds:
-        x, y = draw(rng, low, high, (2, 3), kind), draw(rng, low, high, (3,), kind)
-        dtype = "float32" if name == "divide" and kind == "i" else None
-        assert_same(op(native(x), native(y)), oracle(x, y), dtype=dtype)
-        if kind == kinds[0]:
-            a, b = np.asarray(x[0, 0]), np.asarray(y[0])
-            assert_same(op(native(a), native(b)), np.asarray(oracle(a, b)), dtype=dtype)
-            assert_same(op(native(x[:0]), native(y)), oracle(x[:0], y), dtype=dtype)
+    _, low, high, kinds = BINARY[name]
+    pairs = [(draw(rng, low, high, (2, 3), kind), draw(rng, low, high, (3,), kind)) for kind in kinds]
+    dtypes = ["float32" if name == "divide" and kind == "i" else None for kind in kinds]
+    x, y = pairs[0]
+    check(name, [*pairs, (x[0, 0], y[0]), (x[:0], y)], [*dtypes, dtypes[0], dtypes[0]])
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
 def test_division_rounds_down(backend, name):
     for dtype in ("int32", "float32"):
         x, y = np.asarray([7, -7, 7, -7, 0], dtype=dtype), np.asarray([2, 2, -2, -2, 3], dtype=dtype)
-        assert_same(getattr(us, name)(native(x), native(y)), getattr(np, name)(x, y))
+        check(name, [(x, y)], [None])
 
 
 @pytest.mark.parametrize(
@@ -163,8 +158,7 @@ def test_division_rounds_down(backend, name):
 )
 def test_binary_special_values(backend, name):
     x, y = (np.asarray(a, dtype="float32") for a in ([np.nan, 1, np.inf, -np.inf], [1, np.nan, np.inf, -np.inf]))
-    with np.errstate(all="ignore"):
-        assert_same(getattr(us, name)(native(x), native(y)), getattr(np, name)(x, y))
+    check(name, [(x, y)], [None])
 
 
 def test_logaddexp_does_not_overflow(backend):

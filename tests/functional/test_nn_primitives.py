@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import assert_same, native, numeric_gradient
+from checks import assert_same, native, numeric_gradient, program
 from nn_cases import Case, cases
 
 import unisync as us
@@ -26,19 +27,14 @@ def test_value(backend, case):
         arrays = [cast(a, dtype) for a in case.arrays]
         with torch.no_grad():
             wanted = case.torch(*[torch.from_numpy(a) for a in arrays]).numpy()
-        got = case.call(*native(arrays)) if not _floating_mask(case) else _call_in(case, arrays, dtype)
+        got = program(_with_mask_of(case, dtype).call)(*native(arrays))
         assert_same(got, wanted, dtype=dtype, scale=scale)
 
 
-def _floating_mask(case: Case) -> bool:
+def _with_mask_of(case: Case, dtype: str) -> Case:
+    """The case with its additive mask, if it has one, in the arrays' dtype."""
     mask = case.kwargs.get("mask")
-    return mask is not None and mask.dtype == "float64"
-
-
-def _call_in(case: Case, arrays, dtype):
-    """The call with an additive mask of the arrays' dtype."""
-    mask = us.asarray(cast(case.kwargs["mask"], dtype))
-    return us.nn.scaled_dot_product_attention(*native(arrays), **{**case.kwargs, "mask": mask})
+    return case if mask is None else replace(case, kwargs={**case.kwargs, "mask": cast(mask, dtype)})
 
 
 def weighted(case: Case, *arrays):
@@ -85,7 +81,7 @@ def test_gradient(backend, case):
     index = CASES.index(case)
     inner, constants = split(case)
     host = native(constants)
-    gradients = us.grad(lambda arrays: weighted(case, *arrays, *host))(native(inner))
+    gradients = program(us.grad(lambda arrays: weighted(case, *arrays, *host)))(native(inner))
     for got, numeric, exact in zip(gradients, reference(index), analytic(index), strict=True):
         np.testing.assert_allclose(us.to_numpy(got), numeric, rtol=1e-6, atol=1e-7)
         assert_same(got, exact, scale=1000)
@@ -122,10 +118,10 @@ def test_extremes_do_not_overflow(backend):
     x = np.asarray([[1e4, -1e4, 0.0]], dtype="float32")
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         for name in ("sigmoid", "softplus", "softmax", "log_softmax", "logsumexp", "silu", "gelu", "elu", "tanh"):
-            y = us.to_numpy(getattr(us.nn, name)(native(x)))
-            assert np.all(np.isfinite(y)), name
-            g = us.to_numpy(us.grad(lambda x, name=name: us.sum(getattr(us.nn, name)(x)))(native(x)))
-            assert np.all(np.isfinite(g)), name
+            both = us.value_and_grad(lambda x, name=name: us.sum(getattr(us.nn, name)(x)))
+            y, g = program(both)(native(x))
+            assert np.isfinite(us.to_numpy(y)), name
+            assert np.all(np.isfinite(us.to_numpy(g))), name
 
 
 def test_masked_row(backend):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checks import assert_same, native
+from checks import assert_same, native, program
 
 import unisync as us
 from unisync.errors import UnisyncError
@@ -36,25 +36,29 @@ def oracle_of(name, x, axis, keepdims, **more):
     return np.asarray(wanted)
 
 
+def check(name, calls):
+    """us.<name>(x, axis=..., keepdims=..., **more) for each (x, axis, keepdims, more) against NumPy's."""
+    op = getattr(us, name)
+
+    def all_of(arrays):
+        return [op(x, axis=a, keepdims=k, **m) for x, (_, a, k, m) in zip(arrays, calls, strict=True)]
+
+    for got, (x, axis, keepdims, more) in zip(program(all_of)([native(c[0]) for c in calls]), calls, strict=True):
+        assert_same(got, oracle_of(name, x, axis, keepdims, **more))
+
+
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reduction(backend, name, rng):
-    op, (_, dtypes, more) = getattr(us, name), REDUCTIONS[name]
-    for dtype in dtypes:
-        x = draw(rng, (2, 3, 4), dtype)
-        for axis, keepdims in AXES if dtype == dtypes[0] else AXES[:2]:
-            kwargs = {} if axis == () else more
-            assert_same(
-                op(native(x), axis=axis, keepdims=keepdims, **kwargs), oracle_of(name, x, axis, keepdims, **kwargs)
-            )
-    zero_d = np.asarray(2).astype(dtypes[0])
-    assert_same(op(native(zero_d)), oracle_of(name, zero_d, None, False))
+    _, dtypes, more = REDUCTIONS[name]
+    first, *others = [draw(rng, (2, 3, 4), dtype) for dtype in dtypes]
+    calls = [(first, axis, keepdims, {} if axis == () else more) for axis, keepdims in AXES]
+    calls += [(x, axis, keepdims, more) for x in others for axis, keepdims in AXES[:2]]
+    check(name, [*calls, (np.asarray(2).astype(dtypes[0]), None, False, {})])
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "all", "any", "count_nonzero"])
 def test_reduction_of_nothing(backend, name):
-    x = np.ones((0, 3), dtype="float32")
-    for axis in (None, 0, 1):
-        assert_same(getattr(us, name)(native(x), axis=axis), oracle_of(name, x, axis, False))
+    check(name, [(np.ones((0, 3), dtype="float32"), axis, False, {}) for axis in (None, 0, 1)])
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "cumulative_sum"])
