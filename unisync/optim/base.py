@@ -342,6 +342,8 @@ def _enter(grads: Tree, params: Tree | None) -> Updates:
     own = _follow(structure, params, "params")
     if own:
         m = namespace(leaves[0], own[0])
+        if [x.dtype for x in leaves] != [x.dtype for x in own]:  # so that the state stays in the params' dtypes
+            leaves = [g if g.dtype == p.dtype else m.astype(g, p.dtype) for g, p in zip(leaves, own, strict=True)]
     return Updates(leaves, own, structure, m)
 
 

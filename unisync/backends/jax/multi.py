@@ -9,8 +9,13 @@ from unisync.backends.jax import _dtypes
 
 def multi_add(xs, ys, /, *, alpha=1.0):
     if type(alpha) is float and alpha == 1.0:
-        return [x + y for x, y in zip(xs, ys, strict=True)]
-    return [x + _of(alpha, x) * y for x, y in zip(xs, ys, strict=True)]
+        return [_as(x, x + y) for x, y in zip(xs, ys, strict=True)]
+    return [_as(x, x + _of(alpha, x) * y) for x, y in zip(xs, ys, strict=True)]
+
+
+def _as(x, result):
+    """The result in x's dtype: float32 updates must not turn bfloat16 parameters into float32."""
+    return result if result.dtype == x.dtype else result.astype(x.dtype)
 
 
 def multi_addcdiv(xs, ys, zs, /, *, value=1.0):

@@ -12,21 +12,26 @@ def _number(scalar: Any) -> Any:
     return scalar.item() if isinstance(scalar, (np.generic, np.ndarray)) else scalar
 
 
+def _as(xs, results):
+    """The results in the dtypes of xs: bfloat16 (of ml_dtypes) becomes float32 when it meets a Python number."""
+    return [r if r.dtype == x.dtype else r.astype(x.dtype) for x, r in zip(xs, results, strict=True)]
+
+
 def multi_add(xs, ys, /, *, alpha=1.0):
     alpha = _number(alpha)
     if type(alpha) in (int, float) and alpha == 1:
-        return [x + y for x, y in zip(xs, ys, strict=True)]
-    return [x + alpha * y for x, y in zip(xs, ys, strict=True)]
+        return _as(xs, [x + y for x, y in zip(xs, ys, strict=True)])
+    return _as(xs, [x + alpha * y for x, y in zip(xs, ys, strict=True)])
 
 
 def multi_addcdiv(xs, ys, zs, /, *, value=1.0):
     value = _number(value)
-    return [x + value * (y / z) for x, y, z in zip(xs, ys, zs, strict=True)]
+    return _as(xs, [x + value * (y / z) for x, y, z in zip(xs, ys, zs, strict=True)])
 
 
 def multi_addcmul(xs, ys, zs, /, *, value=1.0):
     value = _number(value)
-    return [x + value * (y * z) for x, y, z in zip(xs, ys, zs, strict=True)]
+    return _as(xs, [x + value * (y * z) for x, y, z in zip(xs, ys, zs, strict=True)])
 
 
 def multi_all_finite(xs, /):
@@ -39,18 +44,17 @@ def multi_divide(xs, ys, /):
 
 def multi_lerp(xs, ys, /, *, weight):
     weight = _number(weight)
-    return [x + weight * (y - x) for x, y in zip(xs, ys, strict=True)]
+    return _as(xs, [x + weight * (y - x) for x, y in zip(xs, ys, strict=True)])
 
 
 def multi_mean_square(xs, ys, /, *, decay):
     # In place where the array is one of our own: arrays above the cache cost their memory traffic.
     result = []
     for x, y in zip(xs, ys, strict=True):
-        mean = y * y
-        mean *= 1.0 - decay
+        mean = y * y * (1.0 - decay)
         mean += decay * x
         result.append(mean)
-    return result
+    return _as(xs, result)
 
 
 def multi_multiply(xs, ys, /):
@@ -63,12 +67,12 @@ def multi_norm(xs, /):
 
 def multi_scale(xs, scalar, /):
     scalar = _number(scalar)
-    return [x * scalar for x in xs]
+    return _as(xs, [x * scalar for x in xs])
 
 
 def multi_shift(xs, scalar, /):
     scalar = _number(scalar)
-    return [x + scalar for x in xs]
+    return _as(xs, [x + scalar for x in xs])
 
 
 def multi_sign(xs, /):
@@ -78,7 +82,7 @@ def multi_sign(xs, /):
 def multi_sqrt(xs, /, *, shift=0.0):
     shift = _number(shift)
     roots = [np.sqrt(x) for x in xs]
-    return [root + shift for root in roots] if shift else roots
+    return _as(xs, [root + shift for root in roots]) if shift else roots
 
 
 def multi_where(condition, xs, ys, /):

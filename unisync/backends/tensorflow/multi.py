@@ -8,8 +8,10 @@ import tensorflow as tf
 
 
 def _like(scalar: Any, x: Any) -> Any:
-    """A scalar as a factor or summand of x: a Python number as it is, an array in x's dtype."""
-    return scalar if isinstance(scalar, (int, float)) else tf.cast(scalar, x.dtype)
+    """A factor or summand of x: a Python number as it is, an array in x's dtype."""
+    if isinstance(scalar, (int, float)) or scalar.dtype == x.dtype:
+        return scalar
+    return tf.cast(scalar, x.dtype)
 
 
 def _is_one(scalar: Any) -> bool:
@@ -18,8 +20,8 @@ def _is_one(scalar: Any) -> bool:
 
 def multi_add(xs, ys, /, *, alpha=1.0):
     if _is_one(alpha):
-        return [x + y for x, y in zip(xs, ys, strict=True)]
-    return [x + _like(alpha, x) * y for x, y in zip(xs, ys, strict=True)]
+        return [x + _like(y, x) for x, y in zip(xs, ys, strict=True)]
+    return [x + _like(alpha, x) * _like(y, x) for x, y in zip(xs, ys, strict=True)]
 
 
 def multi_addcdiv(xs, ys, zs, /, *, value=1.0):
