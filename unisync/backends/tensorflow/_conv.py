@@ -68,14 +68,18 @@ def _has_gradient(dtype: Any, *, dilated: bool, groups: bool = False) -> bool:
     On the CPU only oneDNN's can, for the dtypes that it takes on this processor:
     https://github.com/tensorflow/tensorflow/issues/29005
     """
-    with tf.init_scope():
-        x = tf.ones([1, 4, 4, 4], dtype)
-        kernel = tf.ones([2, 2, 2 if groups else 4, 4], dtype)
+    length, dilation = (2, 2) if dilated else (3, 1)
+    with tf.init_scope():  # which also stops tapes: the gradients' ops are called by name
+        x, kernel = tf.ones([1, 4, 4, 4], dtype), tf.ones([2, 2, 2 if groups else 4, 4], dtype)
+        how = {
+            "out_backprop": tf.ones([1, length, length, 4], dtype),
+            "strides": [1, 1, 1, 1],
+            "padding": "VALID",
+            "dilations": [1, dilation, dilation, 1],
+        }
         try:
-            with tf.GradientTape() as tape:
-                tape.watch((x, kernel))
-                y = tf.nn.conv2d(x, kernel, 1, "VALID", dilations=2 if dilated else 1)
-            tape.gradient(y, (x, kernel))
+            tf.raw_ops.Conv2DBackpropInput(input_sizes=x.shape, filter=kernel, **how)
+            tf.raw_ops.Conv2DBackpropFilter(input=x, filter_sizes=kernel.shape, **how)
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError):
             return False
     return True

@@ -52,17 +52,36 @@ def with_number(dtype: tf.DType, number: complex) -> tf.DType:
     return _NATIVE[_dtypes.with_scalar(name_of(dtype), number)]
 
 
+def constant(number: complex, dtype: tf.DType) -> Any:
+    """A Python number as a 0-d array."""
+    return tf.constant(int(number) if type(number) is bool and dtype != tf.bool else number, dtype)
+
+
 def both(x1: Any, x2: Any) -> tuple[Any, Any]:
     """x1 and x2, an array or a Python number, as what an op of two arguments of one dtype takes."""
     if type(x2) in NUMBERS:
         dtype = with_number(x1.dtype, x2)
         if dtype != x1.dtype:
-            return tf.cast(x1, dtype), tf.constant(x2, dtype)
-        return x1, x2 if type(x2) is not bool else tf.constant(x2, dtype)
+            return tf.cast(x1, dtype), constant(x2, dtype)
+        return x1, x2 if type(x2) is not bool else constant(x2, dtype)
     if x1.dtype == x2.dtype:
         return x1, x2
-    dtype = _NATIVE[_dtypes.promote(name_of(x1.dtype), name_of(x2.dtype))]
+    if was_number(x1) == was_number(x2):
+        dtype = _NATIVE[_dtypes.promote(name_of(x1.dtype), name_of(x2.dtype))]
+    else:
+        array, number = (x2, x1) if was_number(x1) else (x1, x2)
+        dtype = with_number(array.dtype, 0.0 if number.dtype.is_floating else 0)
     return tf.cast(x1, dtype), tf.cast(x2, dtype)
+
+
+def mark_number(x: Any) -> None:
+    """Let a compiled function's input that was a Python number promote as one."""
+    x._unisync_number = True
+
+
+def was_number(x: Any) -> bool:
+    """Whether x is such an input."""
+    return getattr(x, "_unisync_number", False)
 
 
 def alike(arrays: Sequence[Any]) -> Sequence[Any]:
@@ -71,7 +90,7 @@ def alike(arrays: Sequence[Any]) -> Sequence[Any]:
     if len(dtypes) == 1 and not any(type(x) in NUMBERS for x in arrays):
         return arrays
     dtype = _NATIVE[_dtypes.result_type(*(x if type(x) in NUMBERS else name_of(x.dtype) for x in arrays))]
-    return [tf.constant(x, dtype) if type(x) in NUMBERS else tf.cast(x, dtype) for x in arrays]
+    return [constant(x, dtype) if type(x) in NUMBERS else tf.cast(x, dtype) for x in arrays]
 
 
 def floating(x: Any) -> Any:

@@ -1,7 +1,8 @@
 """The shortest ways into TensorFlow's runtime, each with the public way that stands in when a release lacks it.
 
 Nothing here changes what is computed. Private names are used: `ConcreteFunction._inference_function.call_flat`,
-`EagerTensor._shape_tuple` and `_datatype_enum`, and `record.could_possibly_record`. A test fails when one is gone.
+`EagerTensor._shape_tuple` and `_datatype_enum`, `record.could_possibly_record` and `should_record_backprop`. A test
+fails when one is gone.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ def _eager(x: Any) -> Any:
 
 
 try:
-    from tensorflow.python.eager.record import could_possibly_record as taped
+    from tensorflow.python.eager.record import could_possibly_record as taped, should_record_backprop as recorded
 except ImportError:
 
     def taped() -> bool:
         """Whether a gradient tape may be recording."""
         return True
+
+    def recorded(tensors: Any) -> bool:
+        """Whether a gradient tape knows one of the tensors."""
+        return False
 
 
 INLINE_NODES = 256

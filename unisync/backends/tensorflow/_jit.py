@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from unisync import tree
 from unisync.backends.tensorflow import _fast
+from unisync.backends.tensorflow._dtypes import mark_number
 from unisync.backends.tensorflow.creation import asarray
 from unisync.errors import ArgumentTypeError
 
@@ -25,6 +27,24 @@ def jit(
 ) -> Callable[..., Any]:
     programs: dict[Any, _Program] = {}
     tracing = threading.RLock()
+    number_inputs = True
+
+    def trace(key: Any, structure: Any, leaves: list[Any], inputs: _Inputs) -> Any:
+        """The program of `key`, and the tensors to run it on."""
+        nonlocal number_inputs
+        with tracing:
+            if key not in programs:
+                try:
+                    programs[key] = _Program(fn, structure, inputs, len(leaves))
+                except Exception:
+                    if not inputs.numbers:
+                        raise
+                    # fn needs a number where Python or an operator does: a new number then compiles anew.
+                    inputs = _inputs(leaves, number_inputs=False)
+                    key = inputs.key(structure)
+                    programs[key] = programs.get(key) or _Program(fn, structure, inputs, len(leaves))
+                    number_inputs = False
+            return programs[key], inputs.tensors
 
     @functools.wraps(fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -33,41 +53,57 @@ def jit(
         leaves, structure = tree.flatten((args, kwargs))
         try:
             key = structure, tuple(map(_fast.shape_of, leaves)), tuple(map(_fast.dtype_of, leaves))
-            tensors, constants = leaves, None
+            inputs = None
         except (TypeError, AttributeError):  # a leaf is not an eager tensor
-            tensors, constants = _inputs(leaves)
-            shapes = tuple(map(_fast.shape_of, tensors)), tuple(map(_fast.dtype_of, tensors))
-            # Without constants the key is the one above: a count that begins as a Python int compiles nothing anew.
-            key = (structure, *shapes, _hashable(constants)) if constants else (structure, *shapes)
+            inputs = _inputs(leaves, number_inputs)
+            key = inputs.key(structure)
         program = programs.get(key)
+        tensors = leaves if inputs is None else inputs.tensors
         if program is None:
-            with tracing:
-                program = programs.get(key)
-                if program is None:
-                    program = programs[key] = _Program(fn, structure, tensors, constants or {}, len(leaves))
+            program, tensors = trace(key, structure, leaves, inputs or _inputs(leaves, number_inputs))
         return program(tensors)
 
     return compiled
 
 
-def _inputs(leaves: list[Any]) -> tuple[list[Any], dict[int, Any]]:
-    """The leaves that are inputs, as tensors, and by position those that are constants.
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """The leaves of a call: tensors, which of them were Python numbers, and the constants by position."""
 
-    Numbers are inputs, so that a count that grows does not compile anew each time; booleans are constants, so that
-    Python may branch on them.
-    """
-    tensors, constants = [], {}
+    tensors: list[Any]
+    numbers: frozenset[int]
+    constants: dict[int, Any]
+
+    def key(self, structure: Any) -> tuple[Any, ...]:
+        """What calls of one program have in common."""
+        key = structure, tuple(map(_fast.shape_of, self.tensors)), tuple(map(_fast.dtype_of, self.tensors))
+        return (*key, _hashable(self.constants)) if self.constants else key
+
+
+_ARRAYS = (tf.Tensor, tf.Variable, tf.IndexedSlices, np.ndarray, np.generic)
+
+
+def _inputs(leaves: list[Any], number_inputs: bool) -> _Inputs:
+    """Numbers become inputs, so that a count that grows does not compile anew each time; booleans are constants, so
+    that Python may branch on them."""
+    tensors, numbers, constants = [], set(), {}
     for i, leaf in enumerate(leaves):
         if type(leaf) is _fast.EagerTensor:
             tensors.append(leaf)
-        elif isinstance(leaf, _ARRAYS) and not isinstance(leaf, bool):
+        elif isinstance(leaf, _ARRAYS):
             tensors.append(asarray(leaf))
+        elif number_inputs and type(leaf) in (int, float):
+            numbers.add(len(tensors))
+            tensors.append(leaf)
         else:
             constants[i] = leaf
-    return tensors, constants
-
-
-_ARRAYS = (tf.Tensor, tf.Variable, tf.IndexedSlices, np.ndarray, np.generic, int, float, complex)
+    if numbers:
+        # As exact as the arrays that they may meet.
+        wide = any(type(x) is _fast.EagerTensor and x.dtype == tf.float64 for x in tensors)
+        for i in numbers:
+            float_dtype = tf.float64 if wide else tf.float32
+            tensors[i] = tf.constant(tensors[i], tf.int64 if type(tensors[i]) is int else float_dtype)
+    return _Inputs(tensors, frozenset(numbers), constants)
 
 
 def _hashable(constants: dict[int, Any]) -> tuple[Any, ...]:
@@ -86,25 +122,22 @@ def _hashable(constants: dict[int, Any]) -> tuple[Any, ...]:
 class _Program:
     """One tf.function graph: of one structure, its constants, and the inputs' shapes and dtypes."""
 
-    def __init__(
-        self, fn: Callable[..., Any], structure: Any, tensors: list[Any], constants: dict[int, Any], n: int
-    ) -> None:
+    def __init__(self, fn: Callable[..., Any], structure: Any, inputs: _Inputs, n: int) -> None:
         self.constants_out: dict[int, Any] = {}
         self.structure_out: Any = None
-        places = [i for i in range(n) if i not in constants]
+        places = [i for i in range(n) if i not in inputs.constants]
 
-        def flat(*inputs: Any) -> list[Any]:
-            leaves = [None] * n
-            for i, value in constants.items():
-                leaves[i] = value
-            for i, value in zip(places, inputs, strict=True):
-                leaves[i] = value
-            args, kwargs = tree.unflatten(structure, leaves)
+        def flat(*tensors: Any) -> list[Any]:
+            for i in inputs.numbers:
+                mark_number(tensors[i])
+            leaves = inputs.constants | dict(zip(places, tensors, strict=True))
+            args, kwargs = tree.unflatten(structure, [leaves[i] for i in range(n)])
             results, self.structure_out = tree.flatten(fn(*args, **kwargs))
-            self.constants_out = {i: x for i, x in enumerate(results) if not isinstance(x, (*_ARRAYS, bool))}
+            outputs = (*_ARRAYS, bool, int, float, complex)
+            self.constants_out = {i: x for i, x in enumerate(results) if not isinstance(x, outputs)}
             return [asarray(x) for i, x in enumerate(results) if i not in self.constants_out]
 
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in tensors]
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs.tensors]
         self.run = _fast.runner(tf.function(flat, autograph=False).get_concrete_function(*specs))
 
     def __call__(self, tensors: list[Any]) -> Any:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from unisync import _dispatch, tree as _tree
 from unisync._types import Tree
-from unisync.backends.tensorflow import _device, creation as _creation
+from unisync.backends.tensorflow import _depth, _device, _fast, creation as _creation
 from unisync.errors import TraceError
 
 
@@ -21,13 +21,16 @@ def to_numpy(x: Any, /) -> np.ndarray:
 
 
 def _concrete(x: Any) -> tf.Tensor:
-    with tf.init_scope():
-        eager = tf.executing_eagerly()
-    tensor = tf.convert_to_tensor(x) if not isinstance(x, tf.Tensor) else x
-    if not eager or not hasattr(tensor, "numpy"):
+    tensor = x if isinstance(x, tf.Tensor) else tf.convert_to_tensor(x)
+    if not isinstance(tensor, _fast.EagerTensor):
         raise TraceError(
-            f"`x` must be a concrete array, got {type(tensor).__name__}, which a tf.function is tracing. "
+            f"`x` must be a concrete array, got {type(tensor).__name__}, which a compiled function is tracing. "
             "Try: return it from the compiled function and look at it outside."
+        )
+    if _depth.differentiating() and _fast.recorded([tensor]):
+        raise TraceError(
+            "`x` must have numbers that do not depend on what is being differentiated, got a traced array. "
+            "Try: return it as aux (has_aux=True)."
         )
     return tensor
 
@@ -49,6 +52,8 @@ def device(x: Any, /) -> Any:
 
 
 def to_device(x: Any, device: Any, /) -> Any:
+    if x.device == device and isinstance(x, tf.Tensor):
+        return x
     with tf.device(_device.spelled(device)):
         return tf.identity(x)
 

@@ -30,8 +30,14 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
         if isinstance(obj, (tf.Tensor, tf.Variable, tf.IndexedSlices)):
             tensor = tf.convert_to_tensor(obj)
             if native is not None and native != tensor.dtype:
+                if copy is False:
+                    raise ArgumentError(
+                        f"`copy` must not be False to change {tensor.dtype.name} to {native.name}. Try: copy=None."
+                    )
                 return tf.cast(tensor, native)
-            return tf.identity(tensor) if copy or (device and obj.device != device) else tensor
+            if copy:
+                return tf.raw_ops.DeepCopy(x=tensor)  # tf.identity shares the memory
+            return tf.identity(tensor) if device and tensor.device != device else tensor
         if copy is False:
             raise ArgumentError("`copy` must not be False for data of the host, got False. Try: us.from_dlpack(x).")
         if _dispatch.is_array(obj):
@@ -68,7 +74,7 @@ def _from_python(obj: Any, native: tf.DType | None) -> tf.Tensor:
 
 def scalar(value, like, /):
     """A 0-d array of a Python number, of like's dtype or of the default dtype of the number's higher kind."""
-    return tf.constant(value, _dtypes.with_number(like.dtype, value))
+    return _dtypes.constant(value, _dtypes.with_number(like.dtype, value))
 
 
 def empty(shape, *, dtype=None, device=None):

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from unisync.backends.tensorflow import _dtypes
+from unisync.backends.tensorflow import _dtypes, _fast, _shapes
 
 _ops = tf.raw_ops
 _both = _dtypes.both
@@ -136,11 +136,28 @@ less = _of_two("less", _ops.Less)
 less_equal = _of_two("less_equal", _ops.LessEqual)
 logical_and = _of_two("logical_and", _ops.LogicalAnd)
 logical_or = _of_two("logical_or", _ops.LogicalOr)
-maximum = _of_two("maximum", _ops.Maximum)
-minimum = _of_two("minimum", _ops.Minimum)
 multiply = _of_two("multiply", _ops.Mul)
 remainder = _of_two("remainder", _ops.FloorMod)
 subtract = _of_two("subtract", _ops.Sub)
+
+
+def _of_extremes(name: str, op: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """op of two arrays, whose gradient at a tie goes half to each, as on the other backends."""
+
+    def binary(x1: Any, x2: Any, /) -> Any:
+        x1, x2 = _both(x1, x2)
+        chosen = op(x=x1, y=x2)
+        if x1.dtype not in _dtypes.FLOATS or (tf.executing_eagerly() and not _fast.taped()):
+            return chosen
+        # TensorFlow's own gradient gives all to x1.
+        return _ops.SelectV2(condition=_ops.Equal(x=x1, y=x2), t=0.5 * x1 + 0.5 * x2, e=chosen)
+
+    binary.__name__ = binary.__qualname__ = name
+    return binary
+
+
+maximum = _of_extremes("maximum", _ops.Maximum)
+minimum = _of_extremes("minimum", _ops.Minimum)
 
 
 def equal(x1, x2, /):
@@ -185,8 +202,9 @@ def atan2(x1, x2, /):
 
 def logaddexp(x1, x2, /):
     x1, x2 = _both(_dtypes.floating(x1), x2)
-    x1, x2 = x1 + tf.zeros_like(x2), x2 + tf.zeros_like(x1)  # one shape for both
-    return _logaddexp(x1, x2)
+    x2 = tf.convert_to_tensor(x2, x1.dtype)
+    shape = _shapes.common_shape(_shapes.shape_of(x1), _shapes.shape_of(x2))
+    return _logaddexp(tf.broadcast_to(x1, shape), tf.broadcast_to(x2, shape))
 
 
 @tf.custom_gradient
@@ -203,10 +221,10 @@ def _logaddexp(x1, x2):
 
 def clip(x, /, min=None, max=None):
     clipped = x
-    if min is not None:
-        clipped = maximum(clipped, min)
-    if max is not None:
-        clipped = minimum(clipped, max)
+    for bound, op in ((min, _ops.Maximum), (max, _ops.Minimum)):
+        if bound is not None:
+            clipped, bound = _both(clipped, bound)
+            clipped = op(x=clipped, y=bound)
     return tf.convert_to_tensor(x) if clipped is x else tf.cast(clipped, x.dtype)
 
 

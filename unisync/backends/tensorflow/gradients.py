@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from unisync import tree as _tree
 from unisync._types import Tree
+from unisync.backends.tensorflow import _depth
 from unisync.backends.tensorflow._jit import jit as jit
 from unisync.backends.tensorflow._recompute import recompute as recompute
 from unisync.backends.tensorflow._scan import scan as scan
@@ -29,7 +30,7 @@ def value_and_grad(
         arguments = list(args)
         for i, argument in zip(positions, _tree.unflatten(structure, inputs), strict=True):
             arguments[i] = argument
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        with tf.GradientTape(watch_accessed_variables=False) as tape, _depth.Differentiating():
             tape.watch(inputs)
             result = fn(*arguments, **kwargs)
             value, aux = _parted(result) if has_aux else (result, None)
@@ -102,7 +103,7 @@ def _dense(g: Any, x: Any) -> Any:
 
 def vjp(fn: Callable[..., Any], *primals: Tree) -> tuple[Tree, Callable[[Tree], tuple[Any, ...]]]:
     inputs, structure = _inputs(primals, range(len(primals)))
-    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape, _depth.Differentiating():
         tape.watch(inputs)
         value = _tree.map(_asarray, fn(*_tree.unflatten(structure, inputs)))
     outputs, form = _tree.flatten(value)

@@ -24,10 +24,15 @@ def elu(x, /, *, alpha=1.0):
 
 
 def gelu(x, /, *, approximate=False):
-    return tf.nn.gelu(x, approximate)
+    # Written out: tf.nn.gelu rounds its constants to float32.
+    if approximate:
+        return 0.5 * x * (1.0 + tf.tanh(_math.sqrt(2 / _math.pi) * (x + 0.044715 * (x * x * x))))
+    return 0.5 * x * (1.0 + tf.math.erf(x * _math.sqrt(0.5)))
 
 
 def leaky_relu(x, /, *, negative_slope=0.01):
+    if x.dtype == tf.float64:  # the kernel's slope is a float32
+        return tf.where(x > 0, x, negative_slope * x)
     return tf.nn.leaky_relu(x, negative_slope)
 
 
