@@ -56,7 +56,7 @@ class Linear(Layer):
         return primitives.linear(x, params["weight"], params["bias"] if self.bias else None)
 
     def _refuse(self, x: Any) -> None:
-        shape = getattr(x, "shape", None)
+        shape = tuple(getattr(x, "shape", ()))
         cure = f"Linear({shape[-1]}, {self.out_features})" if shape else ""
         _checks.axis_size(self, x, -1, self.in_features, f"(..., {self.in_features})", cure)
 

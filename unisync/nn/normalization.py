@@ -95,7 +95,8 @@ class RMSNorm(Layer):
 
 
 def _last(x: Any) -> Any:
-    return x.shape[-1] if getattr(x, "shape", None) else "dim"
+    shape = tuple(getattr(x, "shape", ()))
+    return shape[-1] if shape else "dim"
 
 
 @final
