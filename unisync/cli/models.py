@@ -122,7 +122,7 @@ def default_optimizer(name: str) -> tuple[str, float]:
     the digits in ten epochs. SGD where it does, since its trace is the same on every backend; Adam turns the rounding
     noise of a zero gradient into a full step.
     """
-    return ("adam", 3e-3) if name in ("lstm", "transformer") else ("sgd", 0.1)
+    return {"lstm": ("adam", 1e-2), "transformer": ("adam", 3e-3)}.get(name, ("sgd", 0.1))
 
 
 def _from_file(name: str, data: Dataset) -> Any:
