@@ -101,11 +101,11 @@ def multi_norm(xs: Sequence[Any], /) -> list[Any]:
 
 
 def multi_scale(xs: Sequence[Any], scalar: Any, /) -> list[Any]:
-    return list(_kernels._foreach_mul(xs, scalar)) if xs else []
+    return _cast(_kernels._foreach_mul(xs, scalar), xs) if xs else []
 
 
 def multi_shift(xs: Sequence[Any], scalar: Any, /) -> list[Any]:
-    return list(_kernels._foreach_add(xs, scalar)) if xs else []
+    return _cast(_kernels._foreach_add(xs, scalar), xs) if xs else []
 
 
 def multi_sign(xs: Sequence[Any], /) -> list[Any]:
