@@ -55,19 +55,30 @@ class _Windows:
         (top, _), (left, _) = self.padding
         return whole[:, top : top + self.size[0], left : left + self.size[1]]
 
-    def columns(self, x: np.ndarray, groups: int) -> np.ndarray:
-        """(groups, N · OH · OW, KH · KW · C / groups): each window of x as a row."""
+    def columns(self, x: np.ndarray, groups: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """(rows, columns of shape (groups, len(rows), KH · KW · C / groups)): each window of x as a row.
+
+        A few images at a time, so that what is copied is still in the cache when it is multiplied.
+        """
         x = self.padded(x)
         n, c = x.shape[0], x.shape[3]
         b, h, w, e = x.strides
         (sh, sw), (dh, dw) = self.stride, self.dilation
-        view = np.lib.stride_tricks.as_strided(
+        windows = np.lib.stride_tricks.as_strided(
             x,
             (groups, n, *self.out, *self.window, c // groups),
             (e * (c // groups), b, h * sh, w * sw, h * dh, w * dw, e),
             writeable=False,
         )
-        return view.reshape(groups, n * self.out[0] * self.out[1], -1)
+        per_image = self.out[0] * self.out[1]
+        width = self.window[0] * self.window[1] * (c // groups)
+        step = max(1, _BLOCK_ELEMENTS // (per_image * width * groups))
+        for i in range(0, n, step):
+            rows = slice(i * per_image, min(i + step, n) * per_image)
+            yield rows, windows[:, i : i + step].reshape(groups, -1, width)
+
+
+_BLOCK_ELEMENTS = 1 << 18  # 1 MiB of float32
 
 
 def _windows(x: Any, window: Any, stride: Any, dilation: Any, padding: Any) -> _Windows:
@@ -100,28 +111,31 @@ def _two(name: str, value: Any, least: int = 1) -> tuple[int, int]:
 
 @primitive
 def _conv(x: np.ndarray, weight: np.ndarray, at: _Windows, groups: int) -> np.ndarray:
-    out_channels = weight.shape[0]
-    rows = np.matmul(at.columns(x, groups), _matrix(weight, groups))
-    return rows.transpose(1, 0, 2).reshape(x.shape[0], *at.out, out_channels)
-
-
-def _matrix(weight: np.ndarray, groups: int) -> np.ndarray:
-    """(groups, KH · KW · C / groups, O / groups)"""
     o, c, kh, kw = weight.shape
-    return weight.reshape(groups, o // groups, c, kh * kw).transpose(0, 3, 2, 1).reshape(groups, kh * kw * c, -1)
+    matrix = weight.reshape(groups, o // groups, c, kh * kw).transpose(0, 3, 2, 1).reshape(groups, kh * kw * c, -1)
+    y = np.empty((x.shape[0], *at.out, o), dtype=np.result_type(x, weight))
+    by_group = _by_group(y, groups)
+    for rows, columns in at.columns(x, groups):
+        np.matmul(columns, matrix, out=by_group[:, rows])
+    return y
+
+
+def _by_group(y: np.ndarray, groups: int) -> np.ndarray:
+    """An image's rows as a view of shape (groups, N · OH · OW, O / groups)."""
+    return y.reshape(-1, groups, y.shape[-1] // groups).transpose(1, 0, 2)
 
 
 @primitive
 def _conv_input(g: np.ndarray, weight: np.ndarray, at: _Windows, groups: int) -> np.ndarray:
-    """The adjoint of `_conv` in x."""
-    n, c = g.shape[0], weight.shape[1]
-    rows = g.reshape(-1, groups, weight.shape[0] // groups).transpose(1, 0, 2)
-    columns = np.matmul(rows, _matrix(weight, groups).transpose(0, 2, 1))
-    columns = columns.reshape(groups, n, *at.out, at.window[0] * at.window[1], c)
-    whole = np.zeros(at.padded_shape((n, 0, 0, groups * c)), dtype=g.dtype)
-    split = whole.reshape(*whole.shape[:3], groups, c)
-    for k, (rows_of, columns_of) in enumerate(at.taps()):
-        split[:, rows_of, columns_of] += columns[:, :, :, :, k].transpose(1, 2, 3, 0, 4)
+    """The adjoint of `_conv` in x: for each tap, a product of matrices added to where the tap reads."""
+    o, c, kh, kw = weight.shape
+    rows = _by_group(g, groups)
+    matrices = weight.transpose(2, 3, 0, 1).reshape(kh * kw, groups, o // groups, c)
+    whole = np.zeros(at.padded_shape((g.shape[0], 0, 0, groups * c)), dtype=np.result_type(g, weight))
+    for matrix, (height, width) in zip(matrices, at.taps(), strict=True):
+        part = np.matmul(rows, matrix)
+        part = part[0] if groups == 1 else part.transpose(1, 0, 2)
+        whole[:, height, width] += part.reshape(g.shape[0], *at.out, groups * c)
     return at.cropped(whole)
 
 
@@ -129,8 +143,10 @@ def _conv_input(g: np.ndarray, weight: np.ndarray, at: _Windows, groups: int) ->
 def _conv_weight(x: np.ndarray, g: np.ndarray, at: _Windows, groups: int) -> np.ndarray:
     """The adjoint of `_conv` in the weight."""
     o, c = g.shape[-1], x.shape[-1] // groups
-    rows = g.reshape(-1, groups, o // groups).transpose(1, 2, 0)
-    matrix = np.matmul(rows, at.columns(x, groups))
+    by_group = _by_group(g, groups).transpose(0, 2, 1)
+    matrix = np.zeros((groups, o // groups, at.window[0] * at.window[1] * c), dtype=np.result_type(x, g))
+    for rows, columns in at.columns(x, groups):
+        matrix += np.matmul(by_group[:, :, rows], columns)
     return matrix.reshape(o, *at.window, c).transpose(0, 3, 1, 2)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import autograd.numpy as anp
-import numpy as np
 
 from unisync.backends.numpy._fused import fused as _fused
+from unisync.backends.numpy._operations import sum_rows as _sum_rows
 
 
 def _forward(x: Any, weight: Any, bias: Any) -> tuple[Any, Any]:
@@ -23,8 +23,7 @@ def _backward(g: Any, rows: Any, needed: Any, x: Any, weight: Any, bias: Any) ->
     g = g if g.ndim == 2 else g.reshape(-1, g.shape[-1])
     gx = (g @ weight).reshape(x.shape) if needed[0] else None
     gw = g.T @ rows if needed[1] else None
-    # A product with ones is the faster sum over rows.
-    gb = np.ones(g.shape[0], dtype=g.dtype) @ g if needed[2] else None
+    gb = _sum_rows(g) if needed[2] else None
     return gx, gw, gb
 
 
