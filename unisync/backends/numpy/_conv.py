@@ -13,6 +13,8 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.extend import defvjp, primitive
 
+from unisync.backends.numpy import _operations
+from unisync.backends.numpy._fused import fused
 from unisync.backends.numpy._tape import Box, getval
 from unisync.errors import ArgumentError, ShapeError
 
@@ -168,12 +170,34 @@ defvjp(
 )
 
 
+def _forward(x: Any, weight: Any, bias: Any, at: _Windows, groups: int) -> tuple[Any, Any]:
+    y = _conv(x, weight, at, groups)
+    if bias is not None:
+        y += bias
+    return y, None
+
+
+def _backward(g: Any, saved: Any, needed: Any, x: Any, weight: Any, bias: Any, at: _Windows, groups: int) -> Any:
+    g = np.ascontiguousarray(g)
+    gx = _conv_input(g, weight, at, groups) if needed[0] else None
+    gw = _conv_weight(x, g, at, groups) if needed[1] else None
+    gb = _operations.sum_rows(g.reshape(-1, g.shape[-1])) if needed[2] else None
+    return gx, gw, gb, None, None
+
+
+def _composite(x: Any, weight: Any, bias: Any, at: _Windows, groups: int) -> Any:
+    y = _conv(x, weight, at, groups)
+    return y if bias is None else y + bias
+
+
+_convolve = fused(_forward, _backward, _composite)
+
+
 def conv2d(x, weight, bias=None, /, *, stride=1, padding=0, dilation=1, groups=1, data_format="NHWC"):
     first = _channels_first(data_format, "NHWC", "NCHW")
     _check_conv(x, weight, groups, 1 if first else 3, 4)
     x = anp.transpose(x, (0, 2, 3, 1)) if first else x
-    y = _conv(x, weight, _windows(x, weight.shape[2:], stride, dilation, padding), groups)
-    y = y if bias is None else y + bias
+    y = _convolve(x, weight, bias, _windows(x, weight.shape[2:], stride, dilation, padding), groups)
     return anp.transpose(y, (0, 3, 1, 2)) if first else y
 
 
@@ -185,9 +209,9 @@ def conv1d(x, weight, bias=None, /, *, stride=1, padding=0, dilation=1, groups=1
     padding = padding if isinstance(padding, str) else (0, one(padding))
     image = anp.reshape(x, (x.shape[0], 1, *x.shape[1:]))
     kernel = anp.reshape(weight, (*weight.shape[:2], 1, weight.shape[2]))
-    y = _conv(image, kernel, _windows(image, kernel.shape[2:], (1, one(stride)), (1, one(dilation)), padding), groups)
+    at = _windows(image, kernel.shape[2:], (1, one(stride)), (1, one(dilation)), padding)
+    y = _convolve(image, kernel, bias, at, groups)
     y = anp.reshape(y, (y.shape[0], *y.shape[2:]))
-    y = y if bias is None else y + bias
     return anp.transpose(y, (0, 2, 1)) if first else y
 
 
