@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from unisync._dispatch import namespace
+from unisync._types import KINDS
 from unisync.errors import ArgumentError, ArgumentTypeError, DataError, ShapeError
 
 
@@ -43,7 +44,7 @@ def softmax_cross_entropy(outputs: Any, targets: Any, weights: Any = None, *, la
             f"`targets` must have the outputs' shape without the last axis (classes), got outputs {_text(outputs)} and "
             f"targets {_text(targets)}. Try: integer labels, us.argmax(targets, axis=-1) if they are one-hot."
         )
-    if not m.dtype_of(targets).startswith(("int", "uint")):
+    if m.dtype_of(targets) not in KINDS["integral"]:
         raise ArgumentTypeError(
             f"`targets` must be integer labels, got {m.dtype_of(targets)}. Try: us.astype(targets, us.int64)."
         )

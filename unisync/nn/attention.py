@@ -59,18 +59,26 @@ class MultiHeadAttention(Layer):
         return params
 
     def forward(self, params: Params, x: Any) -> Any:
-        expected = f"(N, L, {self.dim})"
-        _checks.rank(self, x, 3, expected)
-        _checks.axis_size(self, x, -1, self.dim, expected)
-        out, bias = params["out_proj"], params["in_proj_bias"] if self.bias else None
-        m = namespace(x, params["in_proj_weight"])
-        length, width = x.shape[1], self.dim // self.heads
-        projected = m.linear(x, params["in_proj_weight"], bias)
-        # (N, L, 3·dim) → three times (N, heads, L, width)
-        split = m.permute_dims(m.reshape(projected, (-1, length, 3, self.heads, width)), (2, 0, 3, 1, 4))
-        seen = m.scaled_dot_product_attention(split[0], split[1], split[2], causal=self.causal)
-        joined = m.reshape(m.permute_dims(seen, (0, 2, 1, 3)), (-1, length, self.dim))
-        return m.linear(joined, out["weight"], out["bias"] if self.bias else None)
+        _check_input(self, x)
+        return _attend(params, x, self.heads, self.causal, self.bias)
+
+
+def _check_input(layer: Any, x: Any) -> None:
+    expected = f"(N, L, {layer.dim})"
+    _checks.rank(layer, x, 3, expected)
+    _checks.axis_size(layer, x, -1, layer.dim, expected)
+
+
+def _attend(params: Params, x: Any, heads: int, causal: bool, bias: bool) -> Any:
+    out = params["out_proj"]
+    m = namespace(x, params["in_proj_weight"])
+    length, dim = x.shape[1], x.shape[2]
+    projected = m.linear(x, params["in_proj_weight"], params["in_proj_bias"] if bias else None)
+    # (N, L, 3·dim) → three times (N, heads, L, dim / heads)
+    split = m.permute_dims(m.reshape(projected, (-1, length, 3, heads, dim // heads)), (2, 0, 3, 1, 4))
+    seen = m.scaled_dot_product_attention(split[0], split[1], split[2], causal=causal)
+    joined = m.reshape(m.permute_dims(seen, (0, 2, 1, 3)), (-1, length, dim))
+    return m.linear(joined, out["weight"], out["bias"] if bias else None)
 
 
 _ACTIVATIONS = {"gelu": primitives.gelu, "relu": primitives.relu, "silu": primitives.silu}
@@ -121,22 +129,17 @@ class TransformerBlock(Layer):
     def children(self) -> Mapping[str, Layer]:
         hidden = self.hidden or 4 * self.dim
         return {
-            "self_attn": self._attention(),
+            "self_attn": MultiHeadAttention(self.dim, self.heads, causal=self.causal),
             "linear1": Linear(self.dim, hidden),
             "linear2": Linear(hidden, self.dim),
             "norm1": LayerNorm(self.dim, self.eps),
             "norm2": LayerNorm(self.dim, self.eps),
         }
 
-    def _attention(self) -> MultiHeadAttention:
-        return MultiHeadAttention(self.dim, self.heads, causal=self.causal)
-
     def apply(
         self, params: Params, state: State, x: Any, train: bool = False, key: Key | None = None
     ) -> tuple[Any, State]:
-        expected = f"(N, L, {self.dim})"
-        _checks.rank(self, x, 3, expected)
-        _checks.axis_size(self, x, -1, self.dim, expected)
+        _check_input(self, x)
         keys = key.split(3) if train and self.dropout and key is not None else (key,) * 3
         try:
             if self.norm_first:
@@ -154,7 +157,8 @@ class TransformerBlock(Layer):
         return primitives.layer_norm(x, params["weight"], params["bias"], eps=self.eps)
 
     def _attend(self, params: Params, x: Any, train: bool, keys: tuple[Key | None, ...]) -> Any:
-        return drop(self, self._attention().forward(params["self_attn"], x), self.dropout, train, keys[0])
+        y = _attend(params["self_attn"], x, self.heads, self.causal, bias=True)
+        return drop(self, y, self.dropout, train, keys[0])
 
     def _transform(self, params: Params, x: Any, train: bool, keys: tuple[Key | None, ...]) -> Any:
         first, second = params["linear1"], params["linear2"]

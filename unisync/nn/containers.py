@@ -91,6 +91,10 @@ class Sequential(Layer):
     def children(self) -> Mapping[str, Layer]:
         return dict(zip(self.keys, self.layers, strict=True))
 
+    @property
+    def stateful(self) -> bool:
+        return any(layer.stateful for layer in self.layers)
+
     def init(self, key: Key | int = 0, dtype: Any = float32) -> tuple[Params, State]:
         key = as_key(key)
         params: Params = {}
@@ -123,7 +127,8 @@ class Sequential(Layer):
         return x, new_state
 
     def __repr__(self) -> str:
-        if self.keys == tuple(map(str, range(len(self.layers)))) and self.positions == tuple(range(len(self.layers))):
+        whole = tuple(range(len(self.layers)))
+        if self.positions == whole and self.keys == tuple(map(str, whole)):
             return f"Sequential([{', '.join(map(repr, self.layers))}])"
         named = (f"{key!r}: {layer!r}" for key, layer in zip(self.keys, self.layers, strict=True))
         return f"Sequential({{{', '.join(named)}}})"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
+from unisync._types import KINDS
 from unisync.errors import ArgumentTypeError
 from unisync.functional import nn as primitives
-from unisync.functional.dtypes import dtype_of, isdtype
+from unisync.functional.dtypes import dtype_of
 from unisync.functional.random import Key
 from unisync.nn import _checks, initializers
 from unisync.nn.layer import Layer, Params
@@ -90,7 +91,7 @@ class Embedding(Layer):
 
     def forward(self, params: Params, x: Any) -> Any:
         dtype = dtype_of(x)
-        if not isdtype(dtype, "integral"):
+        if dtype not in KINDS["integral"]:
             raise _checks.layer_error(
                 ArgumentTypeError, self, f"`x` must be of an integer dtype, got {dtype}. Try: us.astype(x, us.int64)."
             )
