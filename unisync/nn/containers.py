@@ -34,7 +34,7 @@ class Sequential(Layer):
         >>> sorted(params), model(params, us.ones((5, 4))).shape
         (['0', '2'], (5, 2))
         >>> model[1:], model[0]
-        (Sequential([ReLU(), Linear(8, 2)]), Linear(4, 8))
+        (Sequential({'1': ReLU(), '2': Linear(8, 2)}), Linear(4, 8))
         >>> model[2:](params, us.ones((5, 8))).shape
         (5, 2)
     """
