@@ -27,6 +27,11 @@ def find(device: Any) -> Any:
         ) from error
 
 
+def of(x: Any) -> Any:
+    """The device of an array; None of one that is being traced, which has its compiled function's."""
+    return None if isinstance(x, jax.core.Tracer) else x.device
+
+
 def place(x: Any, device: Any) -> Any:
     """x on a device; x itself if it is there already or is being traced (a compiled function has its inputs' device).
 

@@ -39,7 +39,7 @@ def device(x, /):
 
 def to_device(x, device, /):
     found = _devices.find(device)
-    return x if x.device == found else jax.device_put(x, found)
+    return x if _devices.of(x) == found else jax.device_put(x, found)
 
 
 def block_until_ready(x, /):

@@ -10,7 +10,7 @@ import numpy as np
 
 from unisync import _dispatch, _dtypes as _us_dtypes
 from unisync.backends.jax import _dtypes
-from unisync.backends.jax._devices import place as _place
+from unisync.backends.jax._devices import of as _device_of, place as _place
 from unisync.errors import ArgumentError, ArgumentTypeError
 
 
@@ -36,13 +36,16 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
             obj = _dispatch.namespace(obj).to_numpy(obj)
         else:
             obj, native = _from_sequence(obj, native)
-    try:
-        made = jnp.asarray(obj, dtype=native, copy=copy)
-    except ValueError as error:
-        if copy is False:
-            raise ArgumentError(f"`copy` must not be False here: {error} Try: copy=None.") from error
-        raise
+    made = jnp.asarray(obj, dtype=native, copy=copy)
+    if copy is False and not _shares(made, obj):  # jax copies all the same
+        raise ArgumentError("`copy` must not be False where a copy is needed, got False. Try: copy=None.")
     return _place(made, device)
+
+
+def _shares(made: Any, obj: Any) -> bool:
+    if isinstance(obj, jax.Array):
+        return made.dtype == obj.dtype
+    return isinstance(obj, np.ndarray) and made.unsafe_buffer_pointer() == obj.ctypes.data
 
 
 def _from_sequence(obj: Any, native: Any) -> tuple[Any, Any]:
@@ -78,7 +81,7 @@ def _stacked(obj: Any, native: Any) -> Any:
 def scalar(value, like, /):
     """A 0-d array of a Python number, of like's dtype or of the default dtype of the number's higher kind."""
     native = _dtypes.native(_us_dtypes.with_scalar(_dtypes.name_of(like), value))
-    return _place(jnp.asarray(value, native), like.device)
+    return _place(jnp.asarray(value, native), _device_of(like))
 
 
 def empty(shape, *, dtype=None, device=None):

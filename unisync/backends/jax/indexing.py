@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from unisync.errors import ArgumentError
+
 _IN_BOUNDS = "promise_in_bounds"  # XLA clamps what breaks the promise; the default mode pays for NaNs there
 
 
 def take(x, indices, /, *, axis=None):
-    if axis is None:
-        axis = 0 if x.ndim == 1 else None
-    return jnp.take(x, _from_start(indices, x.size if axis is None else x.shape[axis]), axis=axis, mode=_IN_BOUNDS)
+    if axis is None and x.ndim != 1:
+        raise ArgumentError(f"`axis` must be given for an array of {x.ndim} axes, got None. Try: axis=0.")
+    axis = 0 if axis is None else axis % x.ndim
+    return _rows(x, _from_start(indices, x.shape[axis]), axis)
+
+
+def _rows(x, indices, axis=0):
+    place = (slice(None),) * axis + (indices,)
+    return x.at[place].get(mode=_IN_BOUNDS, wrap_negative_indices=False)
 
 
 def take_along_axis(x, indices, /, *, axis=-1):

@@ -12,7 +12,7 @@ from jax import lax
 
 from unisync import _dtypes as _us_dtypes
 from unisync.backends.jax import _dtypes, _windows
-from unisync.backends.jax.indexing import _IN_BOUNDS
+from unisync.backends.jax.indexing import _IN_BOUNDS, _rows
 from unisync.errors import ArgumentError, ShapeError, unknown
 
 
@@ -227,7 +227,7 @@ def _softmax_or_zeros(scores: Any) -> Any:
 
 
 def embedding(weight, indices, /):
-    return jnp.take(weight, indices, axis=0, mode=_IN_BOUNDS)
+    return _rows(weight, indices)
 
 
 def softmax_cross_entropy_with_integer_labels(logits, labels, /):

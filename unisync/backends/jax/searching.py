@@ -37,6 +37,8 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
 
 
 def where(condition, x1, x2, /):
+    if type(x1) in _dtypes.NUMBERS and type(x2) in _dtypes.NUMBERS:
+        x1 = jnp.asarray(x1, _dtypes.native(type(x1)))
     if type(x1) in _dtypes.NUMBERS or type(x2) in _dtypes.NUMBERS or x1.dtype != x2.dtype:
         x1, x2 = _dtypes.meet(x1, x2)
     return jnp.where(condition, x1, x2)
