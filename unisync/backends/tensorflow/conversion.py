@@ -39,12 +39,21 @@ def from_dlpack(x: Any, /) -> tf.Tensor:
     if isinstance(x, (tf.Tensor, tf.Variable)):
         return tf.convert_to_tensor(x)
     try:
-        return tf.experimental.dlpack.from_dlpack(x.__dlpack__())
+        return _aligned(tf.experimental.dlpack.from_dlpack(x.__dlpack__()))
     except (BufferError, RuntimeError, TypeError, ValueError, tf.errors.InvalidArgumentError):
         # Read-only or strided memory, or a device or dtype that TensorFlow does not take: by way of the host.
         if not _dispatch.is_array(x):
             raise
     return _creation.asarray(x)
+
+
+def _aligned(x: tf.Tensor) -> tf.Tensor:
+    """x, or a copy where its memory is not aligned as kernels require: they abort the process otherwise
+    ("Check failed: IsAligned()"), and torch and NumPy align to 16 bytes only."""
+    if "CPU" not in (x.device or "CPU"):
+        return x
+    host = np.asarray(x)
+    return _creation.asarray(host, copy=True) if host.ctypes.data % 64 else x
 
 
 def device(x: Any, /) -> Any:
