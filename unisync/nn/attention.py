@@ -76,7 +76,9 @@ def _attend(params: Params, x: Any, heads: int, causal: bool, bias: bool) -> Any
     projected = m.linear(x, params["in_proj_weight"], params["in_proj_bias"] if bias else None)
     # (N, L, 3·dim) → three times (N, heads, L, dim / heads)
     split = m.permute_dims(m.reshape(projected, (-1, length, 3, heads, dim // heads)), (2, 0, 3, 1, 4))
-    seen = m.scaled_dot_product_attention(split[0], split[1], split[2], causal=causal)
+    # unstack, not three slices: its gradient is one stack.
+    query, key, value = m.unstack(split)
+    seen = m.scaled_dot_product_attention(query, key, value, causal=causal)
     joined = m.reshape(m.permute_dims(seen, (0, 2, 1, 3)), (-1, length, dim))
     return m.linear(joined, out["weight"], out["bias"] if bias else None)
 
