@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, final
 
 import numpy as np
@@ -11,6 +12,8 @@ from unisync import _dispatch, tree
 from unisync.errors import ArgumentTypeError, TraceError
 
 _MASK = (1 << 64) - 1
+_FOLD = 0x8CB92BA72F3D8DD7  # keeps what is folded in apart from seeds: data and salt meet in an xor
+_SPLIT = 0xB5297A4D3F84D5B5  # what `split` folds in: no number that a step, a layer or a replica has
 
 
 @final
@@ -18,7 +21,10 @@ class Key:
     """The source of random numbers: 64 bits, as two uint32 words that a compiled function may take as input.
 
     Args:
-        seed: any integer.
+        seed: any integer; those that differ by a multiple of 2⁶⁴ are the same.
+
+    Raises:
+        ArgumentTypeError: the seed is not an integer.
 
     Example:
         >>> key = us.random.Key(0)
@@ -29,7 +35,11 @@ class Key:
     __slots__ = ("data", "salt")
 
     def __init__(self, seed: int) -> None:
-        self.data: Any = _words(_mix(int(seed) & _MASK))
+        try:
+            number = operator.index(seed)
+        except TypeError:
+            raise ArgumentTypeError(f"`seed` must be an integer, got {seed!r}. Try: us.random.Key(0).") from None
+        self.data: Any = _words(_mix(number & _MASK))
         self.salt = 0
 
     def fold_in(self, *numbers: int) -> Key:
@@ -45,18 +55,19 @@ class Key:
                     f"`numbers` must be Python integers, got {type(n).__name__}. "
                     "Try: fold in outside the compiled function and pass the key to it."
                 )
-            salt = _mix((salt * 0x9E3779B97F4A7C15 + (int(n) & _MASK) + 1) & _MASK)
+            salt = _mix((_mix(salt ^ _FOLD) + int(n)) & _MASK)
         return _key(self.data, salt)
 
     def split(self, n: int = 2) -> tuple[Key, ...]:
-        """n independent new keys."""
-        parent = self.fold_in(0x5B1D)
+        """n independent new keys, none of which `fold_in` of a small integer gives."""
+        parent = self.fold_in(_SPLIT)
         return tuple(parent.fold_in(i) for i in range(n))
 
     def commit(self) -> Key:
-        """An equivalent key, whose numbers are all in `data`: pass it to a compiled function in a loop.
+        """A new key in this one's place, with all its bits in `data`: pass it to a compiled function in a loop.
 
-        What was folded in is otherwise a constant of the compiled function, and a new one compiles anew.
+        What was folded in is otherwise a constant of the compiled function, and a new one compiles anew. The new key
+        draws other numbers than this one: were the bits kept, the order of folding would no longer matter.
         """
         return _key(_words(_mix(self._host_bits() ^ 0xC0FFEE)), 0)
 
