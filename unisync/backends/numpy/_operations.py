@@ -351,18 +351,14 @@ def _put_add(g: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
     between = range(axis, axis + indices.ndim)
     rest = [a for a in range(g.ndim) if a not in between]
     rows = g.transpose([*between, *rest]).reshape(flat.size, -1)
-    total = _sum_rows(rows, flat, n).reshape(n, *(g.shape[a] for a in rest))
-    return np.ascontiguousarray(np.moveaxis(total, 0, axis))
+    total = _sum_at(flat[:, None] * rows.shape[1] + np.arange(rows.shape[1]), rows, n * rows.shape[1])
+    return np.ascontiguousarray(np.moveaxis(total.reshape(n, *(g.shape[a] for a in rest)), 0, axis))
 
 
-def _sum_rows(rows: np.ndarray, positions: np.ndarray, n: int) -> np.ndarray:
-    """(n, D) array with each row added at its position; np.add.at takes many times as long."""
-    total = np.zeros((n, rows.shape[1]), dtype=rows.dtype)
-    if positions.size:
-        order = np.argsort(positions, kind="stable")
-        ordered = positions[order]
-        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        total[ordered[starts]] = np.add.reduceat(rows[order], starts, axis=0)
+def _sum_at(positions: np.ndarray, x: np.ndarray, n: int) -> np.ndarray:
+    """n zeros with x's elements added at their positions: in one axis, where np.add.at is 5 to 20 times as fast."""
+    total = np.zeros(n, dtype=x.dtype)
+    np.add.at(total, positions.ravel(), x.ravel())
     return total
 
 
@@ -387,11 +383,9 @@ defvjp(
 
 @primitive
 def _put_along(g: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    total = np.zeros(shape, dtype=g.dtype)
     grid = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
-    grid[axis] = indices
-    np.add.at(total, tuple(grid), g)
-    return total
+    grid[axis] = np.where(indices < 0, indices + shape[axis], indices)
+    return _sum_at(np.ravel_multi_index(grid, shape), g, count(shape, None)).reshape(shape)
 
 
 defvjp(_put_along, lambda ans, g, indices, axis, shape: lambda h: take_along_axis(h, indices, axis))
