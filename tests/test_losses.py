@@ -36,7 +36,7 @@ def check(backend, ours, theirs, x, target, dtype, weights=None):
     expected = theirs(given)
     expected.backward()
     w = None if weights is None else us.asarray(weights)
-    value, gradient = us.value_and_grad(lambda y: ours(y, us.asarray(target), w))(us.asarray(x))
+    value, gradient = us.jit(us.value_and_grad(lambda y: ours(y, us.asarray(target), w)))(us.asarray(x))
     assert us.dtype_of(value) == dtype
     np.testing.assert_allclose(us.to_numpy(value), expected.item(), rtol=10 * TOLERANCE[dtype])
     np.testing.assert_allclose(us.to_numpy(gradient), given.grad.numpy(), atol=TOLERANCE[dtype])
