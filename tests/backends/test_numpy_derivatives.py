@@ -1,4 +1,4 @@
-"""Derivatives on NumPy against central differences in float64: first order, second order, and the dtype they come in."""
+"""Derivatives on NumPy against central differences in float64: first order, second order, and their dtype."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ UNARY = {
     "atanh": lambda: RNG.uniform(-0.8, 0.8, (3, 2)),
     **dict.fromkeys(("log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal"), lambda: positive(3, 2)),
     **dict.fromkeys(
-        ("abs", "asinh", "atan", "cos", "cosh", "erf", "exp", "expm1", "negative", "positive", "sin", "sinh", "square", "tan", "tanh"),
+        ("abs", "asinh", "atan", "cos", "cosh", "erf", "exp", "expm1", "negative", "positive", "sin", "sinh",
+            "square", "tan", "tanh"),
         lambda: apart(3, 2),
     ),
 }  # fmt: skip
 
 CASES = {
     **{name: (getattr(us, name), make()) for name, make in UNARY.items()},
-    **{name: (getattr(us, name), apart(3, 4), apart(4) + 0.04) for name in ("add", "subtract", "multiply", "maximum", "minimum")},
+    **{name: (getattr(us, name), apart(3, 4), apart(4) + 0.04) for name in ("add", "subtract", "multiply",
+        "maximum", "minimum")},
     "divide": (us.divide, normal(3, 4), positive(3, 1)),
     "atan2": (us.atan2, positive(3, 4), positive(4)),
     "logaddexp": (us.logaddexp, normal(3, 4), normal(4)),
@@ -129,16 +131,19 @@ CASES = {
     "linear of a vector": (us.nn.linear, normal(4), normal(5, 4), normal(5)),
     "conv2d": (us.nn.conv2d, IMAGE, KERNEL, normal(6)),
     "conv2d options": (
-        lambda x, w, b: us.nn.conv2d(x, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2), IMAGE, GROUPED, normal(6),
+        lambda x, w, b: us.nn.conv2d(x, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2), IMAGE,
+            GROUPED, normal(6),
     ),
     "conv2d same": (lambda x, w: us.nn.conv2d(x, w, stride=2, padding="same"), IMAGE, KERNEL),
     "conv2d channels first": (lambda x, w: us.nn.conv2d(x, w, data_format="NCHW"), normal(2, 4, 5, 5), KERNEL),
     "conv2d depthwise": (lambda x, w: us.nn.conv2d(x, w, groups=4), IMAGE, normal(4, 1, 3, 3)),
     "conv2d of one pixel": (us.nn.conv2d, IMAGE, normal(3, 4, 1, 1), normal(3)),
     "conv1d": (lambda x, w, b: us.nn.conv1d(x, w, b, stride=2, padding=1), normal(2, 7, 4), normal(6, 4, 3), normal(6)),
-    "conv1d channels first": (lambda x, w: us.nn.conv1d(x, w, data_format="NCL", padding="same"), normal(2, 4, 7), normal(6, 4, 3)),
+    "conv1d channels first": (lambda x, w: us.nn.conv1d(x, w, data_format="NCL", padding="same"), normal(2, 4, 7),
+        normal(6, 4, 3)),
     "max_pool2d": (lambda x: us.nn.max_pool2d(x, 2), apart(2, 5, 4, 3)),
-    "max_pool2d options": (lambda x: us.nn.max_pool2d(x, (3, 2), stride=(1, 2), padding=(1, 0), data_format="NCHW"), apart(2, 3, 5, 4)),
+    "max_pool2d options": (lambda x: us.nn.max_pool2d(x, (3, 2), stride=(1, 2), padding=(1, 0),
+        data_format="NCHW"), apart(2, 3, 5, 4)),
     "avg_pool2d": (lambda x: us.nn.avg_pool2d(x, (2, 3), stride=1, padding=1), normal(2, 4, 5, 3)),
     "layer_norm": (lambda x, w, b: us.nn.layer_norm(x, w, b, ndim=2), normal(3, 4, 2), normal(4, 2), normal(4, 2)),
     "layer_norm plain": (us.nn.layer_norm, normal(3, 4)),
@@ -149,13 +154,16 @@ CASES = {
     ),
     "attention": (us.nn.scaled_dot_product_attention, normal(2, 4, 3), normal(2, 3, 3), normal(2, 3, 5)),
     "attention causal": (
-        lambda q, k, v: us.nn.scaled_dot_product_attention(q, k, v, causal=True, scale=0.3), normal(2, 3, 3), normal(3, 3), normal(2, 3, 5),
+        lambda q, k, v: us.nn.scaled_dot_product_attention(q, k, v, causal=True, scale=0.3), normal(2, 3, 3),
+            normal(3, 3), normal(2, 3, 5),
     ),
     "attention masked": (
-        lambda q, k, v: us.nn.scaled_dot_product_attention(q, k, v, mask=us.asarray(MASK)), normal(2, 4, 3), normal(2, 3, 3), normal(2, 3, 5),
+        lambda q, k, v: us.nn.scaled_dot_product_attention(q, k, v, mask=us.asarray(MASK)), normal(2, 4, 3),
+            normal(2, 3, 3), normal(2, 3, 5),
     ),
     "attention biased": (
-        lambda q, k, v, m: us.nn.scaled_dot_product_attention(q, k, v, mask=m), normal(2, 4, 3), normal(2, 3, 3), normal(2, 3, 5), normal(4, 3),
+        lambda q, k, v, m: us.nn.scaled_dot_product_attention(q, k, v, mask=m), normal(2, 4, 3), normal(2, 3, 3),
+            normal(2, 3, 5), normal(4, 3),
     ),
     "embedding": (lambda w: us.nn.embedding(w, us.asarray([[2, 0], [2, 4]])), normal(5, 3)),
     "cross entropy": (lambda x: us.nn.softmax_cross_entropy_with_integer_labels(x, us.asarray(LABELS)), normal(3, 5)),

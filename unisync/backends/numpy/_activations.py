@@ -56,14 +56,10 @@ def elu(x, /, *, alpha=1.0):
 
 def _sigmoid_of(x: Any) -> Any:
     y = np.negative(x)
-    # exp of more would overflow; there the result is nearly 0 either way.
-    np.minimum(y, _LARGEST_EXPONENT.get(y.dtype.name, 88.0), out=y)
-    np.exp(y, out=y)
+    with np.errstate(over="ignore"):  # 1 / (1 + ∞) is the right 0
+        np.exp(y, out=y)
     y += 1
     return np.reciprocal(y, out=y)
-
-
-_LARGEST_EXPONENT = {"float16": 11.0, "float32": 88.5, "float64": 709.5}
 
 
 def _composite_sigmoid(x: Any) -> Any:
@@ -120,7 +116,8 @@ def _gelu_slope(x: Any, y: Any) -> Any:
     # y / x is Φ(x), at the price of a division in place of another erf.
     zero = x == 0
     phi = np.divide(y, x, out=np.full_like(x, 0.5), where=~zero)
-    return phi + x * np.exp(-0.5 * x * x) * 0.3989422804014327
+    near = np.clip(x, -38, 38)  # beyond, exp is 0 and the square may overflow
+    return phi + x * np.exp(-0.5 * near * near) * 0.3989422804014327
 
 
 _gelu = _elementwise(
@@ -130,17 +127,22 @@ _gelu = _elementwise(
 )
 
 
-def _tanh_of(x: Any) -> Any:
-    return np.tanh(_ROOT_2_OVER_PI * (x + 0.044715 * x * x * x))
+def _tanh_of(near: Any) -> Any:
+    return np.tanh(_ROOT_2_OVER_PI * (near + 0.044715 * near * near * near))
+
+
+def _near(x: Any) -> Any:
+    return np.clip(x, -10, 10)  # beyond, tanh is ±1 and the cube may overflow
 
 
 def _gelu_tanh_slope(x: Any, y: Any) -> Any:
-    t = _tanh_of(x)
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * _ROOT_2_OVER_PI * (1 + 3 * 0.044715 * x * x)
+    near = _near(x)
+    t = _tanh_of(near)
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * _ROOT_2_OVER_PI * (1 + 3 * 0.044715 * near * near)
 
 
 _gelu_tanh = _elementwise(
-    lambda x: 0.5 * x * (1 + _tanh_of(x)),
+    lambda x: 0.5 * x * (1 + _tanh_of(_near(x))),
     _gelu_tanh_slope,
     lambda x: 0.5 * x * (1 + anp.tanh(_ROOT_2_OVER_PI * (x + 0.044715 * x * x * x))),
 )
