@@ -21,8 +21,10 @@ def to_numpy(x, /):
 
 
 def from_dlpack(x, /):
-    if isinstance(x, (jax.Array, np.ndarray, np.generic)):
-        return jnp.asarray(x)  # shares a NumPy array's memory if that is aligned to 64 bytes
+    if isinstance(x, np.ndarray):
+        return jax.device_put(x)  # shares its memory if that is aligned to 64 bytes; jnp.asarray always copies
+    if isinstance(x, (jax.Array, np.generic)):
+        return jnp.asarray(x)
     try:
         return jnp.from_dlpack(x)
     except (TypeError, RuntimeError, ValueError, BufferError, AttributeError):

@@ -27,25 +27,26 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
 
 def asarray(obj, /, *, dtype=None, device=None, copy=None):
     native = _dtypes.native_or(dtype, None)
+    if copy is False:
+        return _place(_shared(obj, native), device)
     if type(obj) in _dtypes.NUMBERS:
         native = _dtypes.native(type(obj)) if native is None else native
-    elif isinstance(obj, (list, tuple)):
-        obj, native = _from_sequence(obj, native)
     elif not isinstance(obj, (jax.Array, np.ndarray, np.generic)):
         if _dispatch.is_array(obj):
-            obj = _dispatch.namespace(obj).to_numpy(obj)
+            source = _dispatch.namespace(obj)
+            obj, native = source.to_numpy(obj), _dtypes.native(source.dtype_of(obj) if native is None else native)
         else:
             obj, native = _from_sequence(obj, native)
-    made = jnp.asarray(obj, dtype=native, copy=copy)
-    if copy is False and not _shares(made, obj):  # jax copies all the same
-        raise ArgumentError("`copy` must not be False where a copy is needed, got False. Try: copy=None.")
-    return _place(made, device)
+    return _place(jnp.asarray(obj, dtype=native, copy=copy), device)
 
 
-def _shares(made: Any, obj: Any) -> bool:
-    if isinstance(obj, jax.Array):
-        return made.dtype == obj.dtype
-    return isinstance(obj, np.ndarray) and made.unsafe_buffer_pointer() == obj.ctypes.data
+def _shared(obj: Any, native: Any) -> Any:
+    # `in (None, obj.dtype)` would not do: to NumPy, float64 == None.
+    if isinstance(obj, (jax.Array, np.ndarray)) and (native is None or native == obj.dtype):
+        made = jax.device_put(obj) if isinstance(obj, np.ndarray) else obj  # jnp.asarray(copy=False) copies NumPy's
+        if made is obj or made.unsafe_buffer_pointer() == obj.ctypes.data:
+            return made
+    raise ArgumentError("`copy` must not be False where a copy is needed, got False. Try: copy=None.")
 
 
 def _from_sequence(obj: Any, native: Any) -> tuple[Any, Any]:

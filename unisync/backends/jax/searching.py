@@ -37,8 +37,18 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
 
 
 def where(condition, x1, x2, /):
-    if type(x1) in _dtypes.NUMBERS and type(x2) in _dtypes.NUMBERS:
-        x1 = jnp.asarray(x1, _dtypes.native(type(x1)))
-    if type(x1) in _dtypes.NUMBERS or type(x2) in _dtypes.NUMBERS or x1.dtype != x2.dtype:
+    if type(x2) in _dtypes.NUMBERS:
+        if type(x1) in _dtypes.NUMBERS:
+            x1 = jnp.asarray(x1, _dtypes.native(type(x1)))
+        x1 = _beside_number(x1, x2)
+    elif type(x1) in _dtypes.NUMBERS:
+        x2 = _beside_number(x2, x1)
+    elif x1.dtype != x2.dtype:
         x1, x2 = _dtypes.meet(x1, x2)
     return jnp.where(condition, x1, x2)
+
+
+def _beside_number(x, number):
+    """x in the dtype that it has beside a number, which stays one: jax makes an array of it in C++."""
+    dtype = _dtypes.with_number(x.dtype, type(number))
+    return x if x.dtype == dtype else x.astype(dtype)
