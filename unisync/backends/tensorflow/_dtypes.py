@@ -52,7 +52,7 @@ def with_number(dtype: tf.DType, number: complex) -> tf.DType:
     return _NATIVE[_dtypes.with_scalar(name_of(dtype), number)]
 
 
-def constant(number: complex, dtype: tf.DType) -> Any:
+def constant(number: Any, dtype: tf.DType) -> Any:
     """A Python number as a 0-d array."""
     return tf.constant(int(number) if type(number) is bool and dtype != tf.bool else number, dtype)
 

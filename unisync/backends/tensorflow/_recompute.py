@@ -78,7 +78,7 @@ def _dropping(flat: Callable[..., Any], n: int) -> Callable[..., Any]:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch([*inputs, *tensors[n:], *variables])
                 again = flat(*inputs)
-            found = tape.gradient(again, [*inputs, *tensors[n:], *variables], cotangents)
+            found = tape.gradient(again, [*inputs, *tensors[n:], *variables], list(cotangents))
             count = len(tensors)
             return (found[:count], found[count:]) if variables else found
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from unisync._types import Padding
 from unisync.backends.tensorflow import _conv, _dtypes, _shapes
 from unisync.errors import ArgumentError
 
@@ -68,22 +69,36 @@ def linear(x, weight, bias=None, /):
 
 
 def conv1d(x, weight, bias=None, /, *, stride=1, padding=0, dilation=1, groups=1, data_format="NLC"):
-    if not isinstance(padding, (int, str)):
-        (padding,) = padding
+    height = 1 if data_format == "NLC" else 2
     y = conv2d(
-        tf.expand_dims(x, 1 if data_format == "NLC" else 2),
+        tf.expand_dims(x, height),
         tf.expand_dims(weight, 2),
         bias,
         stride=(1, stride),
-        padding=padding if isinstance(padding, str) else (0, padding),
+        padding=padding if isinstance(padding, str) else (0, _single(padding)),
         dilation=(1, dilation),
         groups=groups,
         data_format="NHWC" if data_format == "NLC" else "NCHW",
     )
-    return tf.squeeze(y, [1 if data_format == "NLC" else 2])
+    return tf.squeeze(y, [height])
 
 
-def conv2d(x, weight, bias=None, /, *, stride=1, padding=0, dilation=1, groups=1, data_format="NHWC"):
+def _single(n: Any) -> int:
+    return n if isinstance(n, int) else n[0]
+
+
+def conv2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    /,
+    *,
+    stride: int | tuple[int, int] = 1,
+    padding: Padding = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    data_format: str = "NHWC",
+) -> Any:
     # The CPU has kernels for NHWC only; on a GPU the layout optimizer takes the transposes away.
     x = _channels_last(x, data_format)
     y = _conv.convolve(x, weight, _pair(stride), _explicit(padding), _pair(dilation), groups)
