@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import autograd.numpy as anp
 import numpy as np
 
 from unisync.backends.numpy import _dtypes, _operations
 from unisync.backends.numpy._erf import erf as _erf_of
 from unisync.backends.numpy._fused import elementwise as _elementwise
-from unisync.backends.numpy._tape import Box as _Box, getval as _getval
+from unisync.backends.numpy._tape import Box as _Box, anp, getval as _getval
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:

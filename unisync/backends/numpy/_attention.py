@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import autograd.numpy as anp
 import numpy as np
 
 from unisync.backends.numpy import _losses, _operations
 from unisync.backends.numpy._fused import fused
 from unisync.backends.numpy._operations import sum_to
+from unisync.backends.numpy._tape import anp
 
 
 def _forward(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[Any, Any]:

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
-import autograd.numpy as anp
 import numpy as np
 from autograd.extend import defvjp, primitive
 
 from unisync.backends.numpy import _operations
 from unisync.backends.numpy._fused import fused
-from unisync.backends.numpy._tape import Box, getval
+from unisync.backends.numpy._tape import Box, anp, getval
 from unisync.errors import ArgumentError, ShapeError
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import autograd.numpy as anp
 import numpy as np
 from autograd.extend import SparseObject, defvjp, primitive, vspace
 from autograd.numpy import numpy_wrapper
@@ -17,7 +16,7 @@ from autograd.util import func
 
 from unisync.backends.numpy import _operations
 from unisync.backends.numpy._operations import _spread, count, sum_to
-from unisync.backends.numpy._tape import getval
+from unisync.backends.numpy._tape import anp, getval
 
 
 def _shape(x: Any) -> tuple[int, ...]:

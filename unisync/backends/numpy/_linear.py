@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import autograd.numpy as anp
-
 from unisync.backends.numpy._fused import fused as _fused
 from unisync.backends.numpy._operations import sum_rows as _sum_rows
+from unisync.backends.numpy._tape import anp
 
 
 def _forward(x: Any, weight: Any, bias: Any) -> tuple[Any, Any]:

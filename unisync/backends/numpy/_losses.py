@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import autograd.numpy as anp
 import numpy as np
 
 from unisync.backends.numpy import _operations
 from unisync.backends.numpy._fused import fused
-from unisync.backends.numpy._tape import getval
+from unisync.backends.numpy._tape import anp, getval
 
 
 def _top(x: Any, axis: Any) -> Any:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import autograd.numpy as anp
 import numpy as np
 from autograd.extend import defvjp, defvjp_argnum, primitive
 
 from unisync.backends.numpy import _dtypes
 from unisync.backends.numpy._erf import erf as _erf
 from unisync.backends.numpy._fused import fused
-from unisync.backends.numpy._tape import Box, getval
+from unisync.backends.numpy._tape import Box, anp, getval
 
 
 @primitive
@@ -256,7 +255,7 @@ def clip(x: Any, low: Any, high: Any) -> Any:
     dtype = _dtypes.dtype_of(x)
     low, high = _bound(low, dtype), _bound(high, dtype)
     traced = type(x) is Box or type(low) is Box or type(high) is Box
-    return _clip(x, low, high) if traced else np.clip(x, low, high)
+    return _clip(x, low, high) if traced else np.clip(x, low, high)  # type: ignore[arg-type]
 
 
 def _bound(bound: Any, dtype: np.dtype) -> Any:

@@ -13,12 +13,15 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
-import autograd.numpy as anp
+import autograd.numpy
 import autograd.tracer
 import numpy as np
 from autograd.core import VJPNode, add_outgrads, primitive_vjps
 from autograd.numpy.numpy_boxes import ArrayBox as Box
 from autograd.tracer import getval as getval, notrace_primitives
+
+anp: Any = autograd.numpy
+"""autograd's NumPy, whose functions take traced arrays; Any, as its names are made at run time."""
 
 
 def is_traced(x: Any) -> bool:

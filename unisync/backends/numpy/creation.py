@@ -100,7 +100,7 @@ def full_like(x, /, fill_value, *, dtype=None, device=None):
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
 
 
 def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):

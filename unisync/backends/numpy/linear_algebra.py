@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import autograd.numpy as anp
 import numpy as np
 
 from unisync.backends.numpy import _operations
-from unisync.backends.numpy._tape import is_traced as _is_traced
+from unisync.backends.numpy._tape import anp, is_traced as _is_traced
 from unisync.backends.numpy.elementwise import _binary, _operands
 
 matmul = _binary(np.matmul)
@@ -25,4 +24,4 @@ def vecdot(x1, x2, /, *, axis=-1):
     x1, x2 = _operands(x1, x2, False)
     if _is_traced(x1) or _is_traced(x2):
         return _operations.sum(anp.conj(x1) * x2, axis, False)
-    return np.vecdot(x1, x2, axis=axis)
+    return np.vecdot(x1, x2, axis=axis)  # type: ignore[arg-type]

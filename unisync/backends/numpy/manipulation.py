@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import autograd.numpy as anp
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple as _normalize_axis_tuple
 
 from unisync.backends.numpy import _dtypes, _operations
-from unisync.backends.numpy._tape import is_traced as _is_traced
+from unisync.backends.numpy._tape import anp, is_traced as _is_traced
 
 
 def broadcast_arrays(*arrays):

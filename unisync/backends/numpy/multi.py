@@ -17,21 +17,31 @@ def _as(xs, results):
     return [r if r.dtype == x.dtype else r.astype(x.dtype) for x, r in zip(xs, results, strict=True)]
 
 
+def _plus(x: Any, y: Any) -> Any:
+    """x + y, in the memory of y, which is a temporary array."""
+    return np.add(x, y, out=y) if type(y) is np.ndarray and type(x) is np.ndarray and x.dtype is y.dtype else x + y
+
+
+def _times(x: Any, scalar: Any) -> Any:
+    """x · scalar, in the memory of x, which is a temporary array."""
+    return np.multiply(x, scalar, out=x) if type(x) is np.ndarray and type(scalar) in (int, float) else x * scalar
+
+
 def multi_add(xs, ys, /, *, alpha=1.0):
     alpha = _number(alpha)
     if type(alpha) in (int, float) and alpha == 1:
         return _as(xs, [x + y for x, y in zip(xs, ys, strict=True)])
-    return _as(xs, [x + alpha * y for x, y in zip(xs, ys, strict=True)])
+    return _as(xs, [_plus(x, y * alpha) for x, y in zip(xs, ys, strict=True)])
 
 
 def multi_addcdiv(xs, ys, zs, /, *, value=1.0):
     value = _number(value)
-    return _as(xs, [x + value * (y / z) for x, y, z in zip(xs, ys, zs, strict=True)])
+    return _as(xs, [_plus(x, _times(y / z, value)) for x, y, z in zip(xs, ys, zs, strict=True)])
 
 
 def multi_addcmul(xs, ys, zs, /, *, value=1.0):
     value = _number(value)
-    return _as(xs, [x + value * (y * z) for x, y, z in zip(xs, ys, zs, strict=True)])
+    return _as(xs, [_plus(x, _times(y * z, value)) for x, y, z in zip(xs, ys, zs, strict=True)])
 
 
 def multi_all_finite(xs, /):
@@ -44,7 +54,7 @@ def multi_divide(xs, ys, /):
 
 def multi_lerp(xs, ys, /, *, weight):
     weight = _number(weight)
-    return _as(xs, [x + weight * (y - x) for x, y in zip(xs, ys, strict=True)])
+    return _as(xs, [_plus(x, _times(y - x, weight)) for x, y in zip(xs, ys, strict=True)])
 
 
 def multi_mean_square(xs, ys, /, *, decay):
@@ -62,7 +72,14 @@ def multi_multiply(xs, ys, /):
 
 
 def multi_norm(xs, /):
-    return [np.sqrt(np.sum(np.square(x))) for x in xs]
+    return [_norm(x) for x in xs]
+
+
+def _norm(x: Any) -> Any:
+    if type(x) is np.ndarray and x.dtype.kind == "f":
+        flat = x.reshape(-1)
+        return np.sqrt(np.dot(flat, flat))
+    return np.sqrt(np.sum(np.square(x)))
 
 
 def multi_scale(xs, scalar, /):

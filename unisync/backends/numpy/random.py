@@ -10,7 +10,7 @@ from unisync.backends.numpy.creation import _check_device
 
 def uniform(key, shape=(), *, low=0.0, high=1.0, dtype=None, device=None):
     _check_device(device)
-    native = _dtypes.native_or(dtype, _dtypes.FLOAT)
+    native = _dtypes.native(float if dtype is None else dtype)
     drawn = np.asarray(key.generator().random(shape, dtype=_drawn_as(native)))
     if low != 0.0 or high != 1.0:
         drawn *= high - low
@@ -26,7 +26,7 @@ def _drawn_as(native: np.dtype) -> type:
 
 def normal(key, shape=(), *, mean=0.0, std=1.0, dtype=None, device=None):
     _check_device(device)
-    native = _dtypes.native_or(dtype, _dtypes.FLOAT)
+    native = _dtypes.native(float if dtype is None else dtype)
     drawn = np.asarray(key.generator().standard_normal(shape, dtype=_drawn_as(native)))
     if std != 1.0:
         drawn *= std

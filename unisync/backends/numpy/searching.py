@@ -25,7 +25,7 @@ def nonzero(x, /):
 
 
 def searchsorted(x1, x2, /, *, side="left", sorter=None):
-    return np.searchsorted(_getval(x1), _getval(x2), side=side, sorter=sorter)
+    return np.searchsorted(_getval(x1), _getval(x2), side=side, sorter=sorter)  # type: ignore[arg-type]
 
 
 def where(condition, x1, x2, /):
