@@ -116,6 +116,7 @@ CASES = {
     "numpy's own": (lambda x: np.exp(x) * np.maximum(x, 0.1) + np.matmul(x, x), apart(3, 3)),
     "elu": (lambda x: us.nn.elu(x, alpha=0.7), apart(3, 4)),
     "gelu": (us.nn.gelu, normal(3, 4)),
+    "gelu at zero": (us.nn.gelu, np.asarray([0.0, -0.0, 1.0])),
     "gelu tanh": (lambda x: us.nn.gelu(x, approximate=True), normal(3, 4)),
     "leaky_relu": (lambda x: us.nn.leaky_relu(x, negative_slope=0.2), apart(3, 4)),
     "relu": (us.nn.relu, apart(3, 4)),
@@ -160,6 +161,10 @@ CASES = {
     "attention masked": (
         lambda q, k, v: us.nn.scaled_dot_product_attention(q, k, v, mask=us.asarray(MASK)), normal(2, 4, 3),
             normal(2, 3, 3), normal(2, 3, 5),
+    ),
+    "attention of nothing": (
+        lambda q, k, v: us.nn.scaled_dot_product_attention(q, k, v, mask=us.asarray(MASK & [[True], [False], [True],
+            [False]])), normal(2, 4, 3), normal(2, 3, 3), normal(2, 3, 5),
     ),
     "attention biased": (
         lambda q, k, v, m: us.nn.scaled_dot_product_attention(q, k, v, mask=m), normal(2, 4, 3), normal(2, 3, 3),

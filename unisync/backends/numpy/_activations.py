@@ -114,7 +114,7 @@ _ROOT_2_OVER_PI = 0.7978845608028654
 def _gelu_slope(x: Any, y: Any) -> Any:
     # y / x is Φ(x), at the price of a division in place of another erf.
     zero = x == 0
-    phi = np.divide(y, x, out=np.full_like(x, 0.5), where=~zero)
+    phi = y / x if not zero.any() else (y + 0.5 * zero) / (x + zero)
     near = np.clip(x, -38, 38)  # beyond, exp is 0 and the square may overflow
     return phi + x * np.exp(-0.5 * near * near) * 0.3989422804014327
 

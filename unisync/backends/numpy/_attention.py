@@ -9,7 +9,7 @@ import numpy as np
 from unisync.backends.numpy import _losses, _operations
 from unisync.backends.numpy._fused import fused
 from unisync.backends.numpy._operations import sum_to
-from unisync.backends.numpy._tape import anp
+from unisync.backends.numpy._tape import anp, getval
 
 
 def _forward(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[Any, Any]:
@@ -17,8 +17,18 @@ def _forward(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple
     scores = np.matmul(scaled, np.swapaxes(key, -1, -2))
     if mask is not None:
         scores = np.where(mask, scores, scores.dtype.type(-np.inf)) if mask.dtype == bool else scores + mask
-    weights = _losses.softmax_of(scores, -1)
+    weights = _weights(scores)
     return np.matmul(weights, value), (scaled, weights)
+
+
+def _weights(scores: Any) -> Any:
+    """softmax over the last axis; zeros where all is masked, as torch and jax have it."""
+    weights = scores - _losses.top_of(scores, -1)
+    np.exp(weights, out=weights)
+    total = np.add.reduce(weights, axis=-1, keepdims=True)
+    # The largest is exp(0): the sum is at least 1, or 0.
+    weights /= np.maximum(total, 1, out=total)
+    return weights
 
 
 def _backward(g: Any, saved: Any, needed: Any, query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
@@ -37,7 +47,9 @@ def _composite(query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any
     scores = anp.matmul(query * scale, anp.swapaxes(key, -1, -2))
     if mask is not None:
         scores = _operations.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-    return anp.matmul(_losses.softmax(scores, -1), value)
+    weights = anp.exp(scores - _losses.top_of(scores, -1))
+    total = _operations.sum(weights, -1, True)
+    return anp.matmul(weights / (total + (getval(total) == 0)), value)
 
 
 attention = fused(_forward, _backward, _composite)

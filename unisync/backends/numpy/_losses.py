@@ -11,7 +11,7 @@ from unisync.backends.numpy._fused import fused
 from unisync.backends.numpy._tape import anp, getval
 
 
-def _top(x: Any, axis: Any) -> Any:
+def top_of(x: Any, axis: Any) -> Any:
     """The maximum along axes, which to subtract before exp: finite, so that −inf − −inf does not come up."""
     top = np.max(getval(x), axis=axis, keepdims=True)
     return np.where(np.isfinite(top), top, top.dtype.type(0)) if not np.isfinite(top).all() else top
@@ -48,7 +48,7 @@ softmax = fused(_softmax_forward, lambda g, y, needed, x, axis: (softmax_vjp(g, 
 
 
 def _log_softmax_forward(x: Any, axis: int) -> tuple[Any, Any]:
-    y = x - _top(x, axis)
+    y = x - top_of(x, axis)
     y -= np.log(np.add.reduce(np.exp(y), axis=axis, keepdims=True))
     return y, y
 
@@ -66,7 +66,7 @@ log_softmax = fused(_log_softmax_forward, _log_softmax_backward, _log_softmax_co
 
 
 def _logsumexp_forward(x: Any, axis: Any, keepdims: bool) -> tuple[Any, Any]:
-    top = _top(x, axis)
+    top = top_of(x, axis)
     with np.errstate(divide="ignore"):  # log 0 is the right −inf where all elements are −inf
         kept = np.log(np.add.reduce(np.exp(x - top), axis=axis, keepdims=True)) + top
     return (kept if keepdims else np.squeeze(kept, axis=axis)[()]), kept
@@ -78,7 +78,7 @@ def _logsumexp_backward(g: Any, kept: Any, needed: Any, x: Any, axis: Any, keepd
 
 
 def _logsumexp_composite(x: Any, axis: Any, keepdims: bool) -> Any:
-    top = _top(x, axis)
+    top = top_of(x, axis)
     kept = anp.log(_operations.sum(anp.exp(x - top), axis, True)) + top
     return kept if keepdims else _operations.sum(kept, axis, False)
 
