@@ -29,7 +29,7 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
     return of[type(x)].astype(x, dtype, copy=copy, device=device)
 
 
-def dtype_of(x: Array, /) -> DType:
+def dtype_of(x: Any, /) -> DType:
     """The us dtype of an array: the same object on every backend.
 
     Args:
