@@ -25,10 +25,15 @@ def _floating(ufunc: np.ufunc) -> Any:
     """A ufunc of floating-point numbers; integers become the default floating-point dtype first."""
     traced = _primitives[ufunc]
 
+    single, double = _dtypes.FLOAT, np.dtype("float64")
+
     def op(x, /):
         if type(x) is _Box:
             return traced(x)
-        return ufunc(x) if x.dtype.kind in "fcV" else ufunc(x.astype(_dtypes.FLOAT))
+        dtype = x.dtype
+        if dtype is single or dtype is double or dtype.kind in "fcV":
+            return ufunc(x)
+        return ufunc(x.astype(single))
 
     return _named(op, ufunc)
 

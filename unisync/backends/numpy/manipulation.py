@@ -7,6 +7,7 @@ from numpy.lib.array_utils import normalize_axis_tuple as _normalize_axis_tuple
 
 from unisync.backends.numpy import _dtypes, _operations
 from unisync.backends.numpy._tape import anp, is_traced as _is_traced
+from unisync.errors import ArgumentError
 
 
 def broadcast_arrays(*arrays):
@@ -59,7 +60,16 @@ def repeat(x, repeats, /, *, axis=None):
 def reshape(x, /, shape, *, copy=None):
     if _is_traced(x):
         return anp.reshape(x, shape)
-    return np.reshape(x, shape) if copy is None else np.reshape(x, shape, copy=copy)
+    reshaped = np.reshape(x, shape)
+    if copy is None:
+        return reshaped
+    # np.reshape has `copy` from NumPy 2.1 on.
+    shared = np.may_share_memory(reshaped, x)
+    if copy is False and not shared and x.size:
+        raise ArgumentError(
+            f"`copy` must not be False where {x.shape} to {shape} needs one, got False. Try: copy=None."
+        )
+    return reshaped.copy() if copy and shared else reshaped
 
 
 def roll(x, /, shift, *, axis=None):
