@@ -26,6 +26,7 @@ class Engine:
         params: the parameters; not to be handed out (see `lend`).
         state: the model's state; likewise.
         optimizer_state: the optimizer's state; likewise.
+        takes_numpy: whether the steps take NumPy arrays beside native ones.
         saved_optimizer_state: that of a checkpoint, while there is no optimizer.
         steps: how many steps were taken.
         keyed: whether the model draws random numbers in training, as far as is known.
@@ -39,6 +40,7 @@ class Engine:
         # Eager code on a CPU has each number as soon as it is computed: there a flag costs nothing to read.
         self._on_host = not self._compiles and str(self._device or "cpu") == "cpu"
         self.params, self.state, self.optimizer_state = self._ready(params), self._ready(state), None
+        self.takes_numpy = self._compiles and not torch_compile
         self.steps = 0
         self.keyed = False
         self._lent: set[str] = {"params", "state"}
@@ -49,6 +51,7 @@ class Engine:
         self._evaluate: Any = None
         self._predict: Any = None
         self._wire = Tripwire()
+        self._dummy_key: Any = self._wire.key()
         self._proven = False
 
     def lend(self, part: Part) -> Tree:
@@ -100,10 +103,10 @@ class Engine:
         """Make the functions of a recipe; they are compiled at their first call."""
         step = train_step(recipe, self._m, self._on_host)
         if not self.keyed:
-            keyed_step, dummy = step, self._wire.key()
+            keyed_step = step
 
             def step(*arguments: Any) -> Any:
-                return keyed_step(*arguments, dummy)
+                return keyed_step(*arguments, self._dummy_key)
 
         evaluate = evaluation_step(recipe)
         self._step, self._evaluate = step, evaluate
@@ -127,14 +130,17 @@ class Engine:
             done = self._call(x, y, weights)
         except Exception:
             # Either the model drew from the tripwire, or something that its key met does not know it.
-            if self.keyed or (self._proven and not self._wire.touched):
+            if self.keyed or (self._proven and self._compiles and not self._wire.touched):
                 raise
             done = None
         if done is None:
             self.keyed = True
             self.build(self._recipe)
             done = self._call(x, y, weights)
-        self._proven = True
+        if not self._proven:
+            self._proven = True
+            if not self._compiles:
+                self._dummy_key = None  # folding layers' numbers into it costs time in every step
         numbers = None if self._compiles or self._on_host else _numbers(self.state, self.optimizer_state)
         self.params, self.state, self.optimizer_state, self._ok, loss, metrics = done
         self.steps += 1

@@ -24,10 +24,15 @@ class Intake:
         m: the backend module.
         params: the model's params.
         loss: the loss; labels are checked if it is softmax cross entropy.
+        compiled: whether the steps are compiled functions that take NumPy arrays.
+
+    Attributes:
+        all_checked: whether the labels of the batches to come were checked already.
+        fresh: whether nobody will write to their arrays.
     """
 
-    def __init__(self, m: Any, params: Tree, loss: Any) -> None:
-        self._m = m
+    def __init__(self, m: Any, params: Tree, loss: Any, compiled: bool) -> None:
+        self._m, self._compiled = m, compiled
         floats = [x for x in tree.leaves(params) if str(m.dtype_of(x)).startswith(("float", "bfloat"))]
         self._dtype = m.dtype_of(floats[0]) if floats else "float32"
         self._host_dtype = np.dtype("float32" if self._dtype == "bfloat16" else self._dtype)
@@ -37,7 +42,7 @@ class Intake:
         self._takes_labels = getattr(loss, "func", loss) is losses.softmax_cross_entropy
         self._classes: int | None = None
         self._unchecked: np.ndarray | None = None
-        self.all_checked = False
+        self.all_checked = self.fresh = False
 
     def __call__(self, raw: Any) -> tuple[Any, Any, Any, float]:
         """(x, y, weights or None, the sum of the weights) of a batch, as native arrays.
@@ -55,17 +60,23 @@ class Intake:
         return self.native(x), self.native(y), weights, samples
 
     def native(self, array: Any) -> Any:
-        """The array on the trainer's backend and device."""
+        """The array on the trainer's backend and device; left on the host if a compiled step brings it there cheaper."""
         m = self._m
         if type(array) is np.ndarray:
-            if array.dtype.kind == "f" and array.dtype != self._host_dtype:
+            is_float = array.dtype.kind == "f"
+            if is_float and array.dtype != self._host_dtype:
                 array = array.astype(self._host_dtype)
-        elif of[type(array)] is not m:
-            array = convert(array, m.NAME)
-        if type(array) is not np.ndarray or self._device is not None:
-            array = m.asarray(array, device=self._device)
+            elif self._compiled and not self.fresh and array.__array_interface__["data"][0] % 64 == 0:
+                # jax reads aligned memory in place, perhaps after the caller has filled it with the next batch.
+                array = array.copy()
+            if self._compiled and self._device is None and not (is_float and self._dtype == "bfloat16"):
+                return array
+            array = m.asarray(array) if self._device is None else m.asarray(array, device=self._device)
         else:
-            array = m.asarray(array)
+            if of[type(array)] is not m:
+                array = convert(array, m.NAME)
+            if self._device is not None:
+                array = m.asarray(array, device=self._device)
         dtype = m.dtype_of(array)
         if dtype != self._dtype and dtype.startswith(("float", "bfloat")):
             array = m.astype(array, self._dtype)

@@ -196,7 +196,7 @@ class Trainer:
             NonFiniteError: the loss or a gradient of this or one of the last 32 steps is not finite.
         """
         with self._here():
-            if self._recipe is None:
+            if self._recipe is None or self._optimizer is None:
                 self._prepare("train")
             return self._advance(batch)
 
@@ -254,6 +254,8 @@ class Trainer:
                     callback.on_end(self)
             finally:
                 show.close()
+                intake: Any = self._intake
+                intake.all_checked = intake.fresh = False
         return history
 
     def stop(self) -> None:
@@ -344,12 +346,12 @@ class Trainer:
         with self._here():
             self._prepare("evaluate")
             intake: Any = self._intake
-            checked, intake.all_checked = intake.all_checked, False
+            before = intake.all_checked, intake.fresh
             feed = self._source(data, batch_size, shuffle=False, clamp=True)
             try:
                 values = evaluation.means(self._engine.evaluate, feed.batches(0), intake)
             finally:
-                intake.all_checked = checked
+                intake.all_checked, intake.fresh = before
         return dict(zip(("loss", *self._names), values, strict=True))
 
     def predict(self, x: Any, batch_size: int = 256) -> Any:
@@ -368,7 +370,7 @@ class Trainer:
                 f"`x` must be an array of at least one sample, got {getattr(x, 'shape', x)}. Try: (N, ...)."
             )
         with self._here():
-            intake = self._intake or Intake(self._m, self._engine.params, None)
+            intake = self._intake or Intake(self._m, self._engine.params, None, self._engine.takes_numpy)
             return evaluation.outputs(
                 lambda rows: self._engine.predict(self.model, rows), intake.host(x), batch_size, intake.native
             )
@@ -413,7 +415,7 @@ class Trainer:
             )
         if self._recipe is not None:
             return
-        self._intake = Intake(self._m, self._engine.params, self._loss)
+        self._intake = Intake(self._m, self._engine.params, self._loss, self._engine.takes_numpy)
         chosen = self.metrics
         self._names = tuple(chosen)
         self._log.begin(1 + len(chosen), keep_sums=True)
@@ -432,10 +434,10 @@ class Trainer:
             feed = source.of_arrays(
                 *arrays, batch_size, intake.host, shuffle=shuffle, seed=self.seed, pad=pad, clamp=clamp
             )
-        intake.all_checked = False
+        # With labels at hand the batches are cut from arrays by a Loader of ours, each a copy.
+        intake.all_checked = intake.fresh = feed.labels is not None
         if feed.labels is not None:
             intake.check(feed.labels)
-            intake.all_checked = True
         return feed
 
     def __repr__(self) -> str:
