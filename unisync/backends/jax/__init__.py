@@ -7,9 +7,11 @@ many threads they share, stays open until the first array (more than one device 
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import Any
 
 import jax
+import jax.core
 
 from unisync import _config
 
@@ -22,12 +24,10 @@ ARRAY_TYPES: tuple[type, ...] = (jax.Array, jax.core.Tracer)
 
 def describe() -> dict[str, Any]:
     """Versions, platform and devices, for `unisync doctor`."""
-    import jaxlib
-
     devices = jax.local_devices()
     return {
         "version": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": metadata.version("jaxlib"),
         "platform": jax.default_backend(),
         "devices": [str(d) for d in devices],
         "device_kinds": sorted({d.device_kind for d in devices}),

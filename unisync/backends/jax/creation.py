@@ -41,11 +41,13 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
 
 
 def _shared(obj: Any, native: Any) -> Any:
-    # `in (None, obj.dtype)` would not do: to NumPy, float64 == None.
-    if isinstance(obj, (jax.Array, np.ndarray)) and (native is None or native == obj.dtype):
-        made = jax.device_put(obj) if isinstance(obj, np.ndarray) else obj  # jnp.asarray(copy=False) copies NumPy's
-        if made is obj or made.unsafe_buffer_pointer() == obj.ctypes.data:
-            return made
+    if native is None or native == getattr(obj, "dtype", None):
+        if isinstance(obj, jax.Array):
+            return obj
+        if isinstance(obj, np.ndarray):
+            made = jax.device_put(obj)  # jnp.asarray(copy=False) copies
+            if made.unsafe_buffer_pointer() == obj.ctypes.data:
+                return made
     raise ArgumentError("`copy` must not be False where a copy is needed, got False. Try: copy=None.")
 
 

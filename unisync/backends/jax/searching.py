@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.core
 import jax.numpy as jnp
 
 from unisync.backends.jax import _dtypes
