@@ -121,6 +121,10 @@ def test_views_and_copies():
     assert us.asarray(x) is x
     assert us.asarray(x, copy=True) is not x
     assert np.shares_memory(us.from_dlpack(x), x)
+    assert np.shares_memory(us.reshape(x, (3, 1), copy=False), x)
+    assert not np.shares_memory(us.reshape(x, (3, 1), copy=True), x)
+    with pytest.raises(ArgumentError, match=r"`copy` must not be False"):
+        us.reshape(np.ones((2, 3)).T, (6,), copy=False)
     with pytest.raises(ValueError, match="copy"):
         us.asarray(x, dtype="float64", copy=False)
 
@@ -151,3 +155,14 @@ def attention(**options):
 def test_wrong_arguments(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+def test_ties_in_max_pooling_go_to_the_first():
+    g = us.grad(lambda x: us.sum(us.nn.max_pool2d(x, 2, stride=1) * 2.0))(us.ones((1, 3, 3, 1)))
+    np.testing.assert_array_equal(g[0, :, :, 0], [[2, 2, 0], [2, 2, 0], [0, 0, 0]])
+
+
+def test_slopes_at_the_kink():
+    for f in (us.nn.relu, lambda x: us.nn.leaky_relu(x, negative_slope=0.0)):
+        np.testing.assert_array_equal(us.grad(lambda x, f=f: us.sum(f(x)))(np.asarray([0.0, -0.0])), [0.0, 0.0])
+    np.testing.assert_array_equal(us.grad(lambda x: us.sum(us.maximum(x, 0.0)))(np.zeros(2)), [0.5, 0.5])

@@ -7,6 +7,7 @@ import threading
 import weakref
 
 import autograd
+import autograd.extend
 import autograd.numpy as anp
 import autograd.tracer
 import numpy as np
@@ -240,6 +241,21 @@ def test_complex_intermediates():
     g = us.grad(f)(x)
     assert g.dtype == "float64"
     np.testing.assert_allclose(g, 2 * x)
+
+
+def test_float64_factors_do_not_leak():
+    """A cotangent is cast where it arrives, scalars included: no float64 array comes up on the way."""
+    seen = []
+
+    @autograd.extend.primitive
+    def watch(x):
+        return x
+
+    autograd.extend.defvjp(watch, lambda ans, x: lambda g: seen.append(g.dtype) or g)
+    x = np.ones(3, dtype="float32")
+    g = us.grad(lambda x: watch(us.sum(watch(x) * 2.0)) * np.float64(3.0))(x)
+    assert g.dtype == "float32"
+    assert seen == [np.float32, np.float32]
 
 
 def test_bfloat16():

@@ -142,7 +142,7 @@ class Parts:
 
 def _accumulate(found: dict[Any, tuple[Any, bool]], parent: Any, g: Any) -> None:
     kind, dtype = type(g), parent.dtype
-    if dtype is not None and (kind is Box or (kind is np.ndarray and g.dtype is not dtype)):
+    if dtype is not None and (kind is Box or (isinstance(g, (np.ndarray, np.generic)) and g.dtype is not dtype)):
         g = _in_dtype(g, dtype)
     before = found.get(parent)
     if kind is Parts:
