@@ -60,7 +60,8 @@ def decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Tree:
     if not isinstance(value, dict):
         return [decode(v, arrays) for v in value] if isinstance(value, list) else value
     pairs: list[tuple[str, Any]] = list(value.items())
-    kind, content = pairs[0] if len(pairs) == 1 else ("", None)
+    kind: str = pairs[0][0] if len(pairs) == 1 else ""
+    content: Any = pairs[0][1] if pairs else None
     match kind:
         case "dict":
             return {key: decode(v, arrays) for key, v in content.items()}

@@ -60,7 +60,7 @@ class Intake:
         return self.native(x), self.native(y), weights, samples
 
     def native(self, array: Any) -> Any:
-        """The array on the trainer's backend and device; left on the host if a compiled step brings it there cheaper."""
+        """The array on the trainer's backend and device; on the host if a compiled step brings it there cheaper."""
         m = self._m
         if type(array) is np.ndarray:
             is_float = array.dtype.kind == "f"

@@ -74,7 +74,8 @@ def of_iterable(data: Any) -> Source:
     if isinstance(data, Loader):
         return Source(data.batches, len(data), data.y)
     if callable(data) and not isinstance(data, Iterable):
-        return Source(lambda epoch: iter(data()), None)
+        make: Any = data
+        return Source(lambda epoch: iter(make()), None)
     if isinstance(data, (str, bytes)) or is_array(data) or not isinstance(data, Iterable):
         raise DataError(
             f"`data` must be (x, y), a us.data.Dataset or an iterable of batches, got {type(data).__name__}. "

@@ -80,8 +80,9 @@ def train_step(recipe: Recipe, m: Any, on_host: bool) -> Callable[..., Stepped]:
         new_params, new_optimizer_state = update_params(recipe.optimizer, grads, optimizer_state, params)
         if on_host:
             return Stepped(new_params, new_state, new_optimizer_state, ok, loss, metrics)
-        old = params, state, optimizer_state
-        return Stepped(*keep(m, ok, (new_params, new_state, new_optimizer_state), old), ok, loss, metrics)
+        new, old = (new_params, new_state, new_optimizer_state), (params, state, optimizer_state)
+        params, state, optimizer_state = keep(m, ok, new, old)
+        return Stepped(params, state, optimizer_state, ok, loss, metrics)
 
     return step
 
