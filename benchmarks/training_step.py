@@ -27,7 +27,8 @@ NUMPY_BATCH = 256
 def our_step(task: Job) -> Any:
     """The trainer's step, from NumPy batch to loss."""
     model = task.build() if us.current_backend() != "numpy" else wide_mlp()
-    trainer = us.parallelize(model, loss=losses.softmax_cross_entropy, optimizer=task.transform())
+    # Without metrics, which the other steps do not compute either.
+    trainer = us.parallelize(model, loss=losses.softmax_cross_entropy, optimizer=task.transform(), metrics={})
     return lambda x, y: trainer.step((x, y)).loss
 
 
