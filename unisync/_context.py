@@ -1,10 +1,12 @@
-"""What the code around a model tells the layers inside it, per thread: which rows of the batch are padding."""
+"""What the code around a piece of code tells it: which rows of a batch are padding, which replica it runs in, which world.
 
 from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import Any, final
+from typing import Any, NamedTuple, final
+
+from unisync import _events
 
 _local = threading.local()
 
@@ -45,3 +47,56 @@ class weighing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _local.weights = self._outer
+
+
+class Scope(NamedTuple):
+    """Where the current code runs: inside a replica of a world.
+
+    Attributes:
+        engine: the engine of the replica (`unisync.backends._engine.Engine`), which carries its collectives.
+        index: the replica's number in the world: an int, or a traced array where all replicas share one program.
+        ring: the replica's (or the traced program's) log of collectives.
+    """
+
+    engine: Any
+    index: Any
+    ring: _events.Ring
+
+
+def scope() -> Scope | None:
+    """The replica that this code runs in; None outside `spmd`."""
+    return getattr(_local, "scope", None)
+
+
+@final
+class inside:
+    """Runs the code of a `with` block as a replica; used by engines around the user's function."""
+
+    __slots__ = ("_outer", "_scope")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._outer: Scope | None = None
+
+    def __enter__(self) -> None:
+        self._outer = getattr(_local, "scope", None)
+        _local.scope = self._scope
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _local.scope = self._outer
+
+
+_world: Any = None
+
+
+def world() -> Any:
+    """The current world (`unisync.distributed.World`); None until `init_distributed`."""
+    return _world
+
+
+def set_world(world: Any) -> None:
+    """Make a world the current one of the process; None for none."""
+    global _world
+    _world = world

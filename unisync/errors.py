@@ -61,6 +61,22 @@ class CheckpointError(UnisyncError, ValueError):
     """A checkpoint cannot be read, or does not belong to this model."""
 
 
+class CollectiveError(UnisyncError, RuntimeError):
+    """A collective failed: replicas disagree, one is missing, or one has failed; names replica, call and line."""
+
+
+class CollectiveMismatchError(CollectiveError):
+    """Replicas met in different collectives, or in one with different shapes, dtypes or groups."""
+
+
+class CollectiveTimeoutError(CollectiveError, TimeoutError):
+    """A replica did not arrive at a collective in time; names it, the call and the line."""
+
+
+class ReplicaFailedError(CollectiveError):
+    """Another replica raised; its own error is the cause."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known name closest to `word`, or the first of the sorted names if none is close.
 
