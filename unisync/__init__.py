@@ -12,6 +12,7 @@ from unisync._dispatch import (
     namespace as namespace,
     set_backend as set_backend,
 )
+from unisync._per_replica import PerReplica as PerReplica
 from unisync._types import (
     bfloat16 as bfloat16,
     bool_ as bool,
@@ -29,7 +30,23 @@ from unisync._types import (
     uint32 as uint32,
     uint64 as uint64,
 )
+from unisync.distributed import World as World, init_distributed as init_distributed, spmd as spmd
 from unisync.functional import random as random
+from unisync.functional.collectives import (
+    all_gather as all_gather,
+    all_gather_object as all_gather_object,
+    all_reduce as all_reduce,
+    all_to_all as all_to_all,
+    allreduce as allreduce,
+    barrier as barrier,
+    broadcast as broadcast,
+    broadcast_object as broadcast_object,
+    permute as permute,
+    recv as recv,
+    reduce_scatter as reduce_scatter,
+    replica_index as replica_index,
+    send as send,
+)
 from unisync.functional.conversion import (
     block_until_ready as block_until_ready,
     convert as convert,

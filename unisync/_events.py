@@ -17,7 +17,7 @@ RING_LENGTH = 256
 
 now_ns = time.perf_counter_ns
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Event(NamedTuple):
@@ -57,10 +57,11 @@ class Ring:
         return event
 
     def end(self, event: Event, blocked_ns: int | None, resumed_ns: int | None) -> None:
-        """Note its end; replaces the event begun last."""
+        """Note its end."""
         finished = event._replace(blocked_ns=blocked_ns, resumed_ns=resumed_ns, done_ns=now_ns())
-        if self.events and self.events[-1].sequence == event.sequence:
-            self.events[-1] = finished
+        age = self.sequence - event.sequence  # 1: the event begun last
+        if age <= len(self.events):
+            self.events[-age] = finished
         if sink is not None:
             sink(finished)
 
@@ -68,6 +69,6 @@ class Ring:
 def site() -> str:
     """The line of the innermost caller outside this package, as "file.py:12"."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

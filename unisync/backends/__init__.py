@@ -65,6 +65,14 @@ def import_backend(name: str) -> ModuleType:
     return package
 
 
+def import_engines(name: str) -> ModuleType:
+    """The module with a backend's engines: `make_engine(name, replicas, device, timeout_s) -> Engine`.
+
+    It is not part of the backend's namespace, and only those who make a world pay for its import.
+    """
+    return importlib.import_module(f"unisync.backends.{name}.engines")
+
+
 def _imported(value: object, package: str) -> bool:
     origin = getattr(value, "__module__", None) or ""
     if origin in ("typing", "functools", "collections.abc"):

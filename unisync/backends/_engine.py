@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from unisync._per_replica import PerReplica
 from unisync._types import Tree
+from unisync.errors import StateError
 
 ReduceOp = Literal["sum", "max", "min", "prod"]
 Groups = tuple[tuple[int, ...], ...]
@@ -34,6 +35,7 @@ class Engine(ABC):
     size: int
     devices: tuple[Any, ...]
     timeout_s: float
+    uneven: bool = False  # whether replicas may bring arrays of different lengths to all_gather
 
     # Running and moving.
 
@@ -106,6 +108,24 @@ class Engine(ABC):
     def broadcast_object(self, value: Any, root: int, groups: Groups | None) -> Any:
         """The value of the member at position `root`."""
 
+    # What an engine may do better than this.
+
+    def all_reduce_mean(self, x: Any, groups: Groups | None) -> Any:
+        """The mean over the group of arrays of a floating-point or complex dtype; the vjp is the mean of the cotangents."""
+        return self.backend.divide(self.all_reduce(x, "sum", groups), len(groups[0]) if groups else self.size)
+
+    def send(self, x: Any, to: int) -> None:
+        """Hand a copy of x to a replica, without waiting for it."""
+        raise _shared_program("send", self.name)
+
+    def recv(self, like: Any, source: int) -> Any:
+        """The array that a replica sent, of the shape and dtype of `like`."""
+        raise _shared_program("recv", self.name)
+
+    def waited(self) -> tuple[int | None, int | None]:
+        """When the calling replica began to wait in its last collective, and when it went on; None if unknown."""
+        return None, None
+
     def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
         """all_reduce without waiting; engines without an asynchronous form do it at once."""
         return Done(self.all_reduce(x, op, groups))
@@ -113,6 +133,13 @@ class Engine(ABC):
     def report(self) -> str:
         """What each replica did last, in words, for hang reports."""
         return ""
+
+
+def _shared_program(op: str, engine: str) -> StateError:
+    return StateError(
+        f"us.{op} must be called where replicas run code of their own, got it on engine {engine!r}, whose replicas all run "
+        "one program. Try: us.permute(x, [(source, target)])."
+    )
 
 
 class Handle(ABC):

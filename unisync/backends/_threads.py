@@ -1,0 +1,507 @@
+"""The thread engine: replicas are threads that share memory. NumPy does the adding, for torch on its own memory too."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import os
+import queue
+import sys
+import threading
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from unisync import _context, _dispatch, tree
+from unisync._context import Scope
+from unisync._events import PACKAGE, Ring, now_ns
+from unisync._per_replica import PerReplica
+from unisync._types import Tree
+from unisync.backends._collectives import noted
+from unisync.backends._engine import Engine, Groups, Handle, ReduceOp
+from unisync.backends._rendezvous import SHARED_BYTES, Bring, Meeting, Run, told
+from unisync.errors import CollectiveMismatchError, StateError, TraceError, unknown
+
+CHUNK_BYTES = 128 * 2**10
+"""How much of each array is reduced at a time: all members' chunks fit in the cache."""
+
+GRACE_S = 5.0
+"""How long the caller waits for the other replicas after one has failed; then they are left behind."""
+
+_UFUNCS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+
+
+class ThreadEngine(Engine):
+    """Replicas as threads of this process; a world of one runs in the calling thread."""
+
+    name = "threads"
+    uneven = True
+
+    def __init__(self, backend: Any, devices: Sequence[Any], timeout_s: float) -> None:
+        self.backend = backend
+        self.devices = tuple(devices)
+        self.size = len(devices)
+        self.timeout_s = timeout_s
+        self.rings = [Ring() for _ in devices]
+        self._workers: list[_Worker] = []
+        self._local = threading.local()  # .run: the run that the thread belongs to
+        self._run: Run | None = None
+        self._busy = threading.Lock()
+        self._restore: Callable[[], None] | None = None
+        self._stop = weakref.finalize(self, _stop, self._workers)
+
+    # What a backend adds
+
+    @abstractmethod
+    def to_host(self, x: Any) -> np.ndarray:
+        """The numbers of x, not copied where that can be, in a dtype that NumPy has."""
+
+    @abstractmethod
+    def from_host(self, array: np.ndarray, like: Any) -> Any:
+        """A native array of the dtype and on the device of `like`, from what `to_host` would have given."""
+
+    @abstractmethod
+    def differentiable(self, x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any] | None) -> Any:
+        """forward(x), whose derivative is `backward` of the cotangent; with None, an error where x is differentiated."""
+
+    @abstractmethod
+    def limit_threads(self, count: int) -> Callable[[], None]:
+        """Let mathematics in each replica use `count` threads; returns how to undo it."""
+
+    def thread_state(self) -> Callable[[], Any]:
+        """Settings of the calling thread that its replicas take over: a function that makes a context manager."""
+        return _nothing
+
+    # Running and moving
+
+    def spmd(self, fn: Callable[..., Tree]) -> Callable[..., PerReplica]:
+        def run(*args: Any, **kwargs: Any) -> PerReplica:
+            if self.size == 1:
+                return PerReplica([self._alone(fn, args, kwargs)])
+            return PerReplica(self._together(fn, args, kwargs))
+
+        return run
+
+    def _alone(self, fn: Callable[..., Tree], args: Any, kwargs: Any) -> Tree:
+        args, kwargs = _of(0, args, kwargs)
+        with _dispatch.backend(self.backend.NAME), _context.inside(Scope(self, 0, self.rings[0])):
+            return fn(*args, **kwargs)
+
+    def _together(self, fn: Callable[..., Tree], args: Any, kwargs: Any) -> list[Tree]:
+        if not self._busy.acquire(blocking=False):
+            raise StateError("a world runs one us.spmd call at a time, got a second one. Try: wait for the first.")
+        try:
+            self._start()
+            run = self._run = Run(self.rings, self.timeout_s, self._where)
+            state = self.thread_state()
+            for rank, worker in enumerate(self._workers):
+                context = contextvars.copy_context()
+                worker.give(
+                    lambda rank=rank, context=context: context.run(self._replica, run, rank, state, fn, args, kwargs)
+                )
+            self._join(run)
+            results, run.results = run.results, []
+            return results
+        finally:
+            self._busy.release()
+
+    def _replica(self, run: Run, rank: int, state: Any, fn: Callable[..., Tree], args: Any, kwargs: Any) -> None:
+        self._local.run = run
+        result, error = None, None
+        try:
+            args, kwargs = _of(rank, args, kwargs)
+            with state(), _dispatch.backend(self.backend.NAME), _context.inside(Scope(self, rank, self.rings[rank])):
+                result = fn(*args, **kwargs)
+        except BaseException as raised:
+            error = raised
+        run.finish(rank, result, error)
+
+    def _join(self, run: Run) -> None:
+        try:
+            left = run.join(GRACE_S)
+        except BaseException as interruption:  # Ctrl-C: the replicas leave at their next collective
+            run.cancel(interruption)
+            self._leave_behind(run.join(GRACE_S))
+            raise
+        self._leave_behind(left)
+        error = run.error
+        if error is not None:
+            for rank in left:
+                error.add_note(
+                    f"replica {rank} still ran {GRACE_S:g} s later and was left behind, at {self._where(rank)}"
+                )
+            try:
+                raise error
+            finally:
+                run.error = error = None  # they would keep each other alive
+
+    def _leave_behind(self, ranks: list[int]) -> None:
+        for rank in ranks:
+            self._workers[rank].stop()
+            self._workers[rank] = _Worker(rank)
+            self.rings[rank] = Ring()
+
+    def _start(self) -> None:
+        if not self._workers:
+            if self._restore is None:
+                self._restore = self.limit_threads(max(1, cores() // self.size))
+            self._workers.extend(_Worker(rank) for rank in range(self.size))
+
+    def _where(self, rank: int) -> str:
+        """The line of the user's code that a replica is at."""
+        ident = self._workers[rank].ident if rank < len(self._workers) else None
+        frame = sys._current_frames().get(ident) if ident is not None else None
+        while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+            frame = frame.f_back
+        return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    def place(self, trees: Sequence[Tree]) -> PerReplica:
+        def moved(device: Any, leaf: Any) -> Any:
+            x = self.backend.asarray(leaf)
+            return x if device == self.devices[0] == "cpu" else self.backend.to_device(x, device)
+
+        return PerReplica([
+            tree.map(lambda leaf, device=device: moved(device, leaf), t)
+            for t, device in zip(trees, self.devices, strict=True)
+        ])  # fmt: skip
+
+    def replicate(self, tree_: Tree) -> PerReplica:
+        asarray = self.backend.asarray
+        return PerReplica([
+            tree.map(lambda leaf, device=device: asarray(leaf, device=device, copy=True), tree_)
+            for device in self.devices
+        ])  # fmt: skip
+
+    def end(self) -> None:
+        self._stop()
+        if self._restore is not None:
+            self._restore()
+            self._restore = None
+
+    # Collectives
+
+    def all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Any:
+        backward = (
+            self._backward("all_reduce(sum)", lambda g: self.all_reduce(g, "sum", groups)) if op == "sum" else None
+        )
+        return self.differentiable(x, lambda y: self._reduce(y, op, groups), backward)
+
+    def all_reduce_mean(self, x: Any, groups: Groups | None) -> Any:
+        backward = self._backward("all_reduce(mean)", lambda g: self.all_reduce_mean(g, groups))
+        return self.differentiable(x, lambda y: self._reduce(y, "mean", groups), backward)
+
+    def _reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
+        host = np.ascontiguousarray(self.to_host(x))
+        flat = host.reshape(-1)
+        out = None if flat.nbytes * self._members(groups) <= SHARED_BYTES else np.empty_like(flat)
+
+        def work(values: list[Any]) -> list[Any]:
+            total = np.empty_like(values[0][0])
+            _reduce_part([v for v, _ in values], [total], op, 0, total.size)
+            return [total, *(total.copy() for _ in values[1:])]
+
+        def share(values: list[Any], position: int) -> Any:
+            n, members = flat.size, len(values)
+            begin, end = n * position // members, n * (position + 1) // members
+            _reduce_part([v for v, _ in values], [o for _, o in values], op, begin, end)
+            return out
+
+        result = self._meet(x, (op, host.shape), groups, (flat, out), host.nbytes, work, share)
+        return self.from_host(result.reshape(host.shape), x)
+
+    def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
+        def forward(y: Any) -> Any:
+            return _Pending(self, y, op, groups)
+
+        if self.traced(x):
+            raise TraceError(
+                "`async_op` must be False where a gradient is being taken, got True. Try: us.all_reduce(x) without it."
+            )
+        return forward(x)
+
+    def all_gather(self, x: Any, groups: Groups | None) -> Any:
+        def forward(y: Any) -> Any:
+            return self._exchange(y, ("all_gather", tuple(y.shape[1:])), groups, lambda xs, _: np.concatenate(xs))
+
+        def back(g: Any) -> Any:
+            lengths = self._meet(None, "lengths", groups, x.shape[0], 0, lambda ns: [ns] * len(ns), None)
+            total = self.all_reduce(g, "sum", groups)
+            begin = sum(lengths[: self._position(groups)])
+            return total[begin : begin + x.shape[0]]
+
+        return self.differentiable(x, forward, self._backward("all_gather", back))
+
+    def reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
+        def cut(xs: list[np.ndarray], i: int) -> np.ndarray:
+            n = xs[0].shape[0] // len(xs)
+            parts = [a[i * n : (i + 1) * n] for a in xs]
+            out = np.empty(parts[0].shape, parts[0].dtype)
+            with np.errstate(all="ignore"):
+                np.add(parts[0], parts[1], out=out)
+                for part in parts[2:]:
+                    np.add(out, part, out=out)
+            return out
+
+        def forward(y: Any) -> Any:
+            return self._exchange(y, ("reduce_scatter", tuple(y.shape)), groups, cut)
+
+        return self.differentiable(x, forward, self._backward("reduce_scatter", lambda g: self.all_gather(g, groups)))
+
+    def broadcast(self, x: Any, root: int, groups: Groups | None) -> Any:
+        def forward(y: Any) -> Any:
+            return self._exchange(y, ("broadcast", root, tuple(y.shape)), groups, lambda xs, _: xs[root].copy())
+
+        def back(g: Any) -> Any:
+            total = self.all_reduce(g, "sum", groups)
+            return total if self._position(groups) == root else self.backend.zeros_like(g)
+
+        return self.differentiable(x, forward, self._backward("broadcast", back))
+
+    def all_to_all(self, x: Any, groups: Groups | None) -> Any:
+        def cut(xs: list[np.ndarray], i: int) -> np.ndarray:
+            n = xs[0].shape[0] // len(xs)
+            return np.concatenate([a[i * n : (i + 1) * n] for a in xs])
+
+        def forward(y: Any) -> Any:
+            return self._exchange(y, ("all_to_all", tuple(y.shape)), groups, cut)
+
+        return self.differentiable(x, forward, self._backward("all_to_all", lambda g: self.all_to_all(g, groups)))
+
+    def permute(self, x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
+        sources = {target: source for source, target in pairs}
+
+        def take(xs: list[np.ndarray], i: int) -> np.ndarray:
+            return xs[sources[i]].copy() if i in sources else np.zeros_like(xs[i])
+
+        def forward(y: Any) -> Any:
+            return self._exchange(y, ("permute", tuple(pairs), tuple(y.shape)), None, take)
+
+        inverse = [(target, source) for source, target in pairs]
+        return self.differentiable(x, forward, self._backward("permute", lambda g: self.permute(g, inverse)))
+
+    def send(self, x: Any, to: int) -> None:
+        def forward(y: Any) -> Any:
+            self._current.post(self._rank, to, (self.to_host(y).copy(), str(self.backend.dtype_of(y))))
+            return y
+
+        self.differentiable(x, forward, None)
+
+    def recv(self, like: Any, source: int) -> Any:
+        array, dtype = self._current.receive(source, self._rank)
+        expected = tuple(like.shape), str(self.backend.dtype_of(like))
+        if (array.shape, dtype) != expected:
+            raise CollectiveMismatchError(
+                f"`like` must have the shape and dtype of what replica {source} sent, {dtype}{list(array.shape)}, got "
+                f"{expected[1]}{list(expected[0])}. Try: like=us.zeros({array.shape}, dtype={dtype!r})."
+            )
+        return self.from_host(array, like)
+
+    def barrier(self) -> None:
+        self._meet(None, "barrier", None, None, 0, lambda values: values, None)
+
+    def replica_index(self) -> int:
+        return self._rank
+
+    def all_gather_object(self, value: Any, groups: Groups | None) -> list[Any]:
+        def work(values: list[Any]) -> list[Any]:
+            return [
+                [v if i == j else copy.deepcopy(v) for j, v in enumerate(values)]
+                for i in range(len(values))
+            ]  # fmt: skip
+
+        return self._meet(None, "all_gather_object", groups, value, 0, work, None)
+
+    def broadcast_object(self, value: Any, root: int, groups: Groups | None) -> Any:
+        def work(values: list[Any]) -> list[Any]:
+            return [values[root] if i == root else copy.deepcopy(values[root]) for i in range(len(values))]
+
+        return self._meet(None, ("broadcast_object", root), groups, value, 0, work, None)
+
+    def waited(self) -> tuple[int | None, int | None]:
+        return self._current.waits[self._rank]
+
+    def report(self) -> str:
+        run = self._run
+        lines = [f"unisync: {self.size} replicas of {self.backend.NAME} in threads"]
+        for rank, ring in enumerate(self.rings):
+            lines.append(run.describe(rank) if run is not None else f"replica {rank} has not run yet")
+            for event in list(ring.events)[-4:]:
+                state = (
+                    "not finished"
+                    if event.done_ns is None
+                    else f"took {(event.done_ns - event.arrival_ns) / 1e6:.3f} ms"
+                )
+                ago_s = (now_ns() - event.arrival_ns) / 1e9
+                lines.append(f"  {told(event)}: begun {ago_s:.1f} s ago, {state}")
+        return "\n".join(lines)
+
+    # How they meet
+
+    @property
+    def _current(self) -> Run:
+        return self._local.run
+
+    @property
+    def _rank(self) -> int:
+        scope = _context.scope()
+        assert scope is not None
+        return scope.index
+
+    def _members(self, groups: Groups | None) -> int:
+        return self.size if groups is None else len(groups[0])
+
+    def _position(self, groups: Groups | None) -> int:
+        return self._rank if groups is None else next(g.index(self._rank) for g in groups if self._rank in g)
+
+    def _meet(self, x: Any, call: Any, groups: Any, value: Any, size: int, work: Any, share: Any) -> Any:
+        """The replica's result of a meeting with its group."""
+        if x is not None:
+            call = (call, str(self.backend.dtype_of(x)))
+        run, rank = self._current, self._rank
+        return run.settle(rank, run.enter(rank, Bring(call, groups, value, size), work), share)
+
+    def _exchange(
+        self, x: Any, call: Any, groups: Groups | None, part: Callable[[list[np.ndarray], int], np.ndarray]
+    ) -> Any:
+        """A meeting in which member i gets part(all arrays, i), which must be new memory."""
+        host = self.to_host(x)
+
+        def work(values: list[np.ndarray]) -> list[np.ndarray]:
+            return [part(values, i) for i in range(len(values))]
+
+        return self.from_host(self._meet(x, call, groups, host, host.nbytes, work, part), x)
+
+    def _backward(self, label: str, back: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def noted_back(g: Any) -> Any:
+            scope = _context.scope()
+            if scope is None:
+                raise StateError(
+                    f"the gradient of {label} must be taken by the replicas, got a pullback outside us.spmd. "
+                    "Try: call us.grad, or the pullback of us.vjp, in the same us.spmd function."
+                )
+            return noted(scope, f"gradient of {label}", g, lambda: back(g))
+
+        return noted_back
+
+    def traced(self, x: Any) -> bool:
+        """Whether a gradient is being taken through x."""
+        return False
+
+
+@final
+class _Pending(Handle):
+    """An all-reduce on its way: whoever comes last adds up, for all."""
+
+    def __init__(self, engine: ThreadEngine, x: Any, op: str, groups: Groups | None) -> None:
+        self._engine, self._x = engine, x
+        self._run, self._rank = engine._current, engine._rank
+        host = np.ascontiguousarray(engine.to_host(x))
+        self._shape = host.shape
+        call = (("async", op, host.shape), str(engine.backend.dtype_of(x)))
+
+        def work(values: list[Any]) -> list[Any]:
+            total = np.empty_like(values[0])
+            _reduce_part(values, [total], op, 0, total.size)
+            return [total, *(total.copy() for _ in values[1:])]
+
+        self._meeting: Meeting | None = self._run.enter(self._rank, Bring(call, groups, host.reshape(-1), 0), work)
+        self._result: Any = None
+
+    def wait(self) -> Any:
+        if self._meeting is not None:
+            array = self._run.settle(self._rank, self._meeting, _unused)
+            self._result = self._engine.from_host(array.reshape(self._shape), self._x)
+            self._meeting = None
+        return self._result
+
+    def is_completed(self) -> bool:
+        return self._meeting is None or self._meeting.results is not None
+
+
+def _unused(values: list[Any], position: int) -> Any:
+    raise AssertionError("the last to come did all the work")
+
+
+def _reduce_part(xs: list[np.ndarray], outs: list[np.ndarray], op: str, begin: int, end: int) -> None:
+    """Reduce [begin, end) of flat arrays in the order of replicas, into all the outs."""
+    step = max(1, CHUNK_BYTES // xs[0].itemsize)
+    ufunc = _UFUNCS["sum" if op == "mean" else op]
+    with np.errstate(all="ignore"):
+        for low in range(begin, end, step):
+            high = min(low + step, end)
+            first = outs[0][low:high]
+            ufunc(xs[0][low:high], xs[1][low:high], out=first)
+            for x in xs[2:]:
+                ufunc(first, x[low:high], out=first)
+            if op == "mean":
+                np.divide(first, first.dtype.type(len(xs)), out=first)
+            for out in outs[1:]:
+                out[low:high] = first
+
+
+class _Worker:
+    """A thread that does what it is given, one thing after another."""
+
+    def __init__(self, rank: int) -> None:
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=_work, args=(self._inbox,), name=f"unisync-replica-{rank}", daemon=True)
+        self._thread.start()
+
+    @property
+    def ident(self) -> int | None:
+        return self._thread.ident
+
+    def give(self, job: Callable[[], None]) -> None:
+        self._inbox.put(job)
+
+    def stop(self) -> None:
+        self._inbox.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+
+def _work(inbox: queue.SimpleQueue[Any]) -> None:
+    while (job := inbox.get()) is not None:
+        job()
+        del job  # it holds the arguments
+
+
+def _stop(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.join(1.0)
+    workers.clear()
+
+
+def _of(rank: int, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """A replica's own arguments."""
+    own = [a[rank] if type(a) is PerReplica else a for a in args]
+    return own, {k: a[rank] if type(a) is PerReplica else a for k, a in kwargs.items()}
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _nothing() -> _Nothing:
+    return _Nothing()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def check_name(name: str | None) -> None:
+    """Check the name of an engine of a backend that has only this one."""
+    if name is not None and name != ThreadEngine.name:
+        raise unknown("engine", name, (ThreadEngine.name,))

@@ -1,0 +1,281 @@
+"""The world: the replicas, the axes they are laid out along, and the way of trees to the replicas and back."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal, final
+
+import numpy as np
+
+from unisync import _context, _dispatch, tree
+from unisync._per_replica import PerReplica
+from unisync._types import Tree
+from unisync.backends import import_engines
+from unisync.backends._engine import Engine
+from unisync.errors import ArgumentError, ArgumentTypeError, ShapeError, StateError, unknown
+
+Mode = Literal["data_parallel", "model_parallel"] | Mapping[str, int]
+AXES = ("data", "model")
+"""The axes of a world; the first varies slowest."""
+
+
+@final
+class World:
+    """The replicas that work together, made by `us.init_distributed`.
+
+    Usable as a context manager, which ends it.
+
+    Attributes:
+        size: how many replicas there are in all.
+        process_index: this process's number.
+        process_count: how many processes there are.
+        local_replicas: how many replicas this process has.
+        backend: the name of their backend.
+        engine: the name of what carries their collectives: "threads", "shard_map", "pmap", "mirrored".
+        axes: the length of each axis along which they are laid out; "data" varies slowest.
+        devices: the device of each local replica.
+    """
+
+    def __init__(self, engine: Engine, axes: dict[str, int]) -> None:
+        self._engine = engine
+        self._restore_signal = _report_on_signal(engine) if engine.size > 1 else None
+        self.size = engine.size
+        self.process_index = 0
+        self.process_count = 1
+        self.local_replicas = engine.size
+        self.backend: str = engine.backend.NAME
+        self.engine = engine.name
+        self.axes = axes
+        self.devices = engine.devices
+        self._ended = False
+
+    @property
+    def device(self) -> Any:
+        """The device of the first local replica."""
+        return self.devices[0]
+
+    def groups(self, axis: str) -> list[list[int]]:
+        """The groups of replicas that differ only in their place along an axis, for the `groups` of a collective.
+
+        Args:
+            axis: a name in `axes`.
+
+        Example:
+            >>> with us.init_distributed(mode={"data": 2, "model": 2}) as world:
+            ...     print(world.groups("data"), world.groups("model"))
+            [[0, 2], [1, 3]] [[0, 1], [2, 3]]
+        """
+        if axis not in self.axes:
+            raise unknown("axis", axis, self.axes)
+        ranks = np.arange(self.size).reshape(tuple(self.axes.values()))
+        place = list(self.axes).index(axis)
+        return np.moveaxis(ranks, place, -1).reshape(-1, self.axes[axis]).tolist()
+
+    def scatter(self, batch: Tree) -> PerReplica:
+        """Equal contiguous slices along axis 0, one for each replica, on its device.
+
+        Args:
+            batch: tree of host or native arrays, the global batch.
+
+        Raises:
+            ShapeError: the number of replicas does not divide a first axis; names the leaf.
+
+        Example:
+            >>> with us.init_distributed(replicas=2) as world:
+            ...     print(world.scatter(us.arange(4))[1])
+            [2 3]
+        """
+        self._check_alive()
+        leaves, structure = tree.flatten(batch)
+        leaves = [self._array(leaf) for leaf in leaves]
+        for i, leaf in enumerate(leaves):
+            if not leaf.shape or leaf.shape[0] % self.size:
+                raise ShapeError(
+                    f"`{tree.paths(batch)[i] or 'batch'}` must have a first axis that the {self.size} replicas divide, got "
+                    f"shape {tuple(leaf.shape)}. Try: pad or cut it, or world.replicate for what all share."
+                )
+        parts = []
+        for r in range(self.size):
+            cut = [x[r * (x.shape[0] // self.size) : (r + 1) * (x.shape[0] // self.size)] for x in leaves]
+            parts.append(tree.unflatten(structure, cut))
+        return self._engine.place(parts)
+
+    def replicate(self, tree: Tree) -> PerReplica:
+        """A copy of a tree on every replica's device.
+
+        Args:
+            tree: tree of host or native arrays.
+
+        Example:
+            >>> with us.init_distributed(replicas=2) as world:
+            ...     print(len(world.replicate({"w": us.ones(2)})))
+            2
+        """
+        self._check_alive()
+        return self._engine.replicate(tree)
+
+    def first(self, value: PerReplica) -> Tree:
+        """The tree of replica 0.
+
+        Example:
+            >>> with us.init_distributed(replicas=2) as world:
+            ...     print(world.first(world.scatter(us.arange(4))))
+            [0 1]
+        """
+        return self._checked(value)[0]
+
+    def gather(self, value: PerReplica) -> Tree:
+        """The trees of all replicas, each leaf concatenated along axis 0 (arrays of shape () are stacked).
+
+        Example:
+            >>> with us.init_distributed(replicas=2) as world:
+            ...     print(world.gather(world.scatter(us.arange(4))))
+            [0 1 2 3]
+        """
+        trees = list(self._checked(value))
+        m = self._engine.backend
+        apart = len(set(map(str, self.devices))) > 1
+
+        def join(*parts: Any) -> Any:
+            arrays = [self._array(part) for part in parts]
+            arrays = [m.to_device(x, self.device) for x in arrays] if apart else arrays
+            return m.concat(arrays, axis=0) if arrays[0].shape else m.stack(arrays, axis=0)
+
+        return tree.map(join, *trees)
+
+    def end(self) -> None:
+        """Give up the replicas' threads, devices and memory; a new world may then be made. May be called again."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._restore_signal is not None:
+            self._restore_signal()
+        if _context.world() is self:
+            _context.set_world(None)
+        self._engine.end()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def __repr__(self) -> str:
+        return f"World(size={self.size}, backend={self.backend!r}, engine={self.engine!r}, axes={self.axes})"
+
+    def _check_alive(self) -> None:
+        if self._ended:
+            raise StateError("the world must not have ended, got a call after its end. Try: us.init_distributed again.")
+
+    def _checked(self, value: Any) -> PerReplica:
+        if not isinstance(value, PerReplica):
+            raise ArgumentTypeError(
+                f"`value` must be a us.PerReplica, got {type(value).__name__}. Try: the result of a us.spmd function."
+            )
+        return value
+
+    def _array(self, leaf: Any) -> Any:
+        if isinstance(leaf, PerReplica):
+            raise ArgumentTypeError("`batch` must hold arrays, got a us.PerReplica. Try: pass it as it is.")
+        return leaf if hasattr(leaf, "shape") else self._engine.backend.asarray(leaf)
+
+
+def init_distributed(
+    replicas: int | None = None,
+    *,
+    mode: Mode = "data_parallel",
+    engine: str | None = None,
+    device: Any = None,
+    timeout_s: float = 600.0,
+) -> World:
+    """Make the world of the current backend's replicas, the current one from now on. An earlier one is ended.
+
+    Args:
+        replicas: how many. Default: one per local accelerator; on a CPU one; with a dict as `mode` their product.
+        mode: "data_parallel", "model_parallel", or the length of each axis, as {"data": 2, "model": 2}.
+        engine: what carries the collectives: "threads" (numpy, torch), "shard_map" or "pmap" (jax), "mirrored"
+            (tensorflow). Default: the backend's first.
+        device: the kind of device, such as "cpu". Default: accelerators if there are any.
+        timeout_s: how long a collective waits for a replica before it fails, in seconds.
+
+    Raises:
+        ArgumentError: a number is out of range, or more replicas than devices are asked for.
+        UnknownNameError: there is no such mode or engine.
+
+    Example:
+        >>> world = us.init_distributed(replicas=2)
+        >>> world.size, world.engine
+        (2, 'threads')
+        >>> world.end()
+    """
+    if replicas is not None and (isinstance(replicas, bool) or not isinstance(replicas, (int, np.integer))):
+        raise ArgumentTypeError(f"`replicas` must be a whole number, got {replicas!r}. Try: replicas=2.")
+    if replicas is not None and replicas < 1:
+        raise ArgumentError(f"`replicas` must be at least 1, got {replicas}. Try: replicas=1.")
+    if not timeout_s > 0:
+        raise ArgumentError(f"`timeout_s` must be positive, got {timeout_s}. Try: timeout_s=600.")
+    if _context.scope() is not None:
+        raise StateError("a world must be made outside replicas, got a call inside us.spmd. Try: call it before.")
+    axes = _axes(mode)
+    if axes is not None:
+        product = math.prod(axes.values())
+        if replicas is not None and replicas != product:
+            raise ArgumentError(
+                f"`mode` must have {replicas} replicas as the product of its axes, got {dict(axes)}, which are {product}. "
+                f"Try: replicas={product}, or leave it out."
+            )
+        replicas = product
+    backend = _dispatch.current_namespace()
+    previous = _context.world()
+    if previous is not None:
+        previous.end()
+    made = import_engines(backend.NAME).make_engine(
+        engine, None if replicas is None else int(replicas), device, timeout_s
+    )
+    world = World(made, axes or {"data" if mode == "data_parallel" else "model": made.size})
+    _context.set_world(world)
+    return world
+
+
+def _axes(mode: Any) -> dict[str, int] | None:
+    """The lengths of the axes, slowest first; None if they follow from the number of replicas."""
+    if isinstance(mode, str):
+        if mode not in ("data_parallel", "model_parallel"):
+            raise unknown("mode", mode, ("data_parallel", "model_parallel"))
+        return None
+    if not isinstance(mode, Mapping) or not mode:
+        raise ArgumentTypeError(
+            f"`mode` must be a name or a dict of axes, got {mode!r}. Try: mode={{'data': 2, 'model': 2}}."
+        )
+    for name, length in mode.items():
+        if name not in AXES:
+            raise unknown("mode", name, AXES)
+        if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
+            raise ArgumentError(f"`mode` must give axis {name!r} a length of at least 1, got {length!r}. Try: 1.")
+    return {name: int(mode[name]) for name in AXES if name in mode}
+
+
+def _report_on_signal(engine: Engine) -> Callable[[], None] | None:
+    """Print the engine's report on SIGUSR1, unless somebody else uses the signal; returns how to undo it."""
+    number = getattr(signal, "SIGUSR1", None)
+    if number is None or threading.current_thread() is not threading.main_thread():
+        return None
+    if signal.getsignal(number) is not signal.SIG_DFL:
+        return None
+
+    def handle(signum: int, frame: Any) -> None:
+        print(engine.report(), file=sys.stderr, flush=True)
+
+    def restore() -> None:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is handle:
+            signal.signal(number, signal.SIG_DFL)
+
+    signal.signal(number, handle)
+    return restore
