@@ -19,7 +19,7 @@ from unisync import _context, _dispatch, tree
 from unisync._context import Scope
 from unisync._events import PACKAGE, Ring, now_ns
 from unisync._per_replica import PerReplica
-from unisync._types import Tree
+from unisync._types import Tree, bfloat16, float16, float32
 from unisync.backends._collectives import noted
 from unisync.backends._engine import Engine, Groups, Handle, ReduceOp
 from unisync.backends._rendezvous import SHARED_BYTES, Bring, Meeting, Run, told
@@ -228,7 +228,7 @@ class ThreadEngine(Engine):
 
         def back(g: Any) -> Any:
             lengths = self._meet(None, "lengths", groups, x.shape[0], 0, lambda ns: [ns] * len(ns), None)
-            total = self.all_reduce(g, "sum", groups)
+            total = self._total(g, groups)
             begin = sum(lengths[: self._position(groups)])
             return total[begin : begin + x.shape[0]]
 
@@ -255,7 +255,7 @@ class ThreadEngine(Engine):
             return self._exchange(y, ("broadcast", root, tuple(y.shape)), groups, lambda xs, _: xs[root].copy())
 
         def back(g: Any) -> Any:
-            total = self.all_reduce(g, "sum", groups)
+            total = self._total(g, groups)
             return total if self._position(groups) == root else self.backend.zeros_like(g)
 
         return self.differentiable(x, forward, self._backward("broadcast", back))
@@ -373,6 +373,13 @@ class ThreadEngine(Engine):
             return [part(values, i) for i in range(len(values))]
 
         return self.from_host(self._meet(x, call, groups, host, host.nbytes, work, part), x)
+
+    def _total(self, g: Any, groups: Groups | None) -> Any:
+        """The sum of cotangents, which may be of half precision."""
+        m = self.backend
+        dtype = m.dtype_of(g)
+        wide = m.astype(g, float32) if dtype in (float16, bfloat16) else g
+        return m.astype(self.all_reduce(wide, "sum", groups), dtype)
 
     def _backward(self, label: str, back: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def noted_back(g: Any) -> Any:
