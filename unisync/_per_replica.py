@@ -53,3 +53,10 @@ class PerReplica(Sequence[Tree]):
 
     def __repr__(self) -> str:
         return f"PerReplica({list(self)!r})"
+
+
+def parts(values: PerReplica) -> tuple[PerReplica, ...]:
+    """Tuples of one length, one per replica, taken apart: for each position the trees of all replicas."""
+    if values._trees is not None:
+        return tuple(PerReplica(trees) for trees in zip(*values._trees, strict=True))
+    return tuple(PerReplica(native=part, size=len(values), take=values._take) for part in values.native)

@@ -32,6 +32,7 @@ def train(
         str | None,
         typer.Option(help="sgd (momentum 0.9), adam, adamw, rmsprop, adagrad, lion or lamb [default: the model's]."),
     ] = None,
+    replicas: Annotated[int | None, typer.Option(help="Replicas to train with, exactly as one would.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of initial parameters, data order and dropout.")] = 0,
     target: Annotated[str | None, typer.Option(help="The column to predict, of a CSV file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Folder to write the trained model to.")] = None,
@@ -42,6 +43,8 @@ def train(
     """Train a model and print one line per epoch."""
     if backend is not None:
         us.set_backend(backend)
+    if replicas is not None:
+        us.init_distributed(replicas=replicas)
     _check_writable(json_file)
     dataset = _load(data, target)
     if optimizer is None:

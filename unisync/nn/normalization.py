@@ -13,6 +13,7 @@ from unisync._dispatch import namespace
 from unisync._types import Shape
 from unisync.errors import ArgumentError, ShapeError, unknown
 from unisync.functional import nn as primitives
+from unisync.functional.collectives import all_reduce
 from unisync.functional.random import Key
 from unisync.nn import _checks
 from unisync.nn.layer import Layer, Params, State
@@ -161,6 +162,9 @@ class BatchNorm(Layer):
         affine: whether there are weight and bias.
         track: whether there are running statistics; without them the batch's are always used.
         data_format: "NHWC" (also for (N, C)), "NLC", "NCHW" or "NCL": whether the channel stands last or second.
+        sync: whether replicas that train together use the statistics of all their rows, as one replica with the whole
+            batch would, at the price of two small all-reduces in the forward pass and two in the backward pass. Else
+            each uses those of its own rows.
 
     Example:
         >>> layer = us.nn.BatchNorm(2)
@@ -176,6 +180,7 @@ class BatchNorm(Layer):
     affine: bool = True
     track: bool = True
     data_format: str = "NHWC"
+    sync: bool = False
 
     def __post_init__(self) -> None:
         _checks.sizes(self, features=self.features)
@@ -233,8 +238,11 @@ class BatchNorm(Layer):
         ndim = len(x.shape)
         channel = 1 if self.data_format.startswith("NC") else ndim - 1
         axes = tuple(a for a in range(ndim) if a != channel)
-        weights = _context.sample_weights()
-        if weights is None:
+        weights, scope = _context.sample_weights(), _context.scope()
+        if self.sync and scope is not None and scope.engine.size > 1:
+            mean, centered, var, count = self._statistics_of_all(m, x, spread, channel, weights)
+            real = count > 0
+        elif weights is None:
             mean = m.mean(x, axis=axes)
             centered = x - m.reshape(mean, spread)
             var = m.mean(centered * centered, axis=axes)
@@ -251,6 +259,29 @@ class BatchNorm(Layer):
         if self.track:
             state = self._moved(m, state, m.stop_gradient(mean), m.stop_gradient(var), count, real)
         return mean, centered, m.reshape(var, spread), state
+
+    def _statistics_of_all(
+        self, m: Any, x: Any, spread: Shape, channel: int, weights: Any
+    ) -> tuple[Any, Any, Any, Any]:
+        """Mean, x − mean, biased variance and count over the rows of all replicas.
+
+        The mean comes first, then the squares of what is left: from sums of squares the variance of channels that lie
+        far from 0 could not be told. Half precision is widened, since it cannot count beyond a few thousands.
+        """
+        axes = tuple(a for a in range(len(x.shape)) if a != channel)
+        dtype = m.dtype_of(x)
+        wide = x if dtype in ("float32", "float64") else m.astype(x, "float32")
+        mask = None if weights is None else self._mask(m, weights, wide)
+        rows = 1.0 if mask is None else m.sum(mask)
+        total = m.sum(wide if mask is None else wide * mask, axis=axes)
+        count = m.zeros_like(total) + rows * _count(m, wide, channel, rows=mask is None)
+        count, total = all_reduce((count, total), op="sum")
+        at_least_one = m.maximum(count, 1.0)
+        mean = total / at_least_one
+        centered = wide - m.reshape(mean, spread)
+        squares = centered * centered
+        var = all_reduce(m.sum(squares if mask is None else squares * mask, axis=axes), op="sum") / at_least_one
+        return m.astype(mean, dtype), m.astype(centered, dtype), m.astype(var, dtype), m.astype(count, dtype)
 
     def _mask(self, m: Any, weights: Any, x: Any) -> Any:
         rows, found = weights.shape[0], x.shape[0]

@@ -114,6 +114,7 @@ class Intake:
         """Learn the classes from the model's outputs, while a step is traced or run."""
         if self._classes is None and self._takes_labels and len(getattr(outputs, "shape", ())) > 1:
             classes = int(outputs.shape[-1])
-            if self._unchecked is not None:
-                losses.check_labels(self._unchecked, classes)
+            unchecked = self._unchecked  # read once: replicas may be threads
+            if unchecked is not None:
+                losses.check_labels(unchecked, classes)
             self._classes, self._unchecked = classes, None

@@ -83,7 +83,7 @@ def load(
         >>> trainer = us.load("run1", optimizer=us.optim.adam(1e-3))  # doctest: +SKIP
         >>> trainer.train(data, epochs=2)  # doctest: +SKIP
     """
-    from unisync.parallel.trainer import parallelize
+    from unisync.parallel.making import parallelize
 
     info = checkpoint.read(path).info
     if model is None:

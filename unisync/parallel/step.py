@@ -59,25 +59,57 @@ class Stepped(NamedTuple):
 
 
 def train_step(recipe: Recipe, m: Any, on_host: bool) -> Callable[..., Stepped]:
-    """The step (params, state, optimizer_state, ok, x, y, weights, key) → Stepped, to be compiled.
+    """The step (params, state, optimizer_state, ok, x, y, weights, key) → Stepped of one replica, to be compiled.
 
     Args:
         recipe: what to compute.
         m: the backend module.
-        on_host: whether a flag is read at no cost as soon as it is computed. Then the choice between new and old is
-            an `if`; else it is made on the device, and the host need not wait.
+        on_host: see `updating`.
     """
     gradients = gradients_of(recipe, m)
 
-    def step(
-        params: Tree, state: Tree, optimizer_state: Tree, ok: Any, x: Any, y: Any, weights: Any, key: Any
-    ) -> Stepped:
+    def measure(params: Tree, state: Tree, ok: Any, x: Any, y: Any, weights: Any, key: Any) -> Measured:
         (loss, (outputs, new_state)), grads = gradients(params, state, x, y, weights, key)
-        metrics = batch_means(recipe.metrics, outputs, y, weights)
+        return Measured(loss, batch_means(recipe.metrics, outputs, y, weights), new_state, grads, ok)
+
+    return updating(measure, recipe.optimizer, m, on_host)
+
+
+class Measured(NamedTuple):
+    """What is known of a batch before the params change.
+
+    Attributes:
+        loss: the loss.
+        metrics: the metrics, in the recipe's order.
+        state: the model's state after the batch.
+        grads: the gradients, as the optimizer is to see them.
+        ok: whether all was finite before.
+    """
+
+    loss: Any
+    metrics: tuple[Any, ...]
+    state: Tree
+    grads: Tree
+    ok: Any
+
+
+def updating(measure: Callable[..., Measured], optimizer: Any, m: Any, on_host: bool) -> Callable[..., Stepped]:
+    """The step (params, state, optimizer_state, ok, *batch) → Stepped that applies what is measured if it is finite.
+
+    Args:
+        measure: (params, state, ok, *batch) → Measured.
+        optimizer: what updates the params.
+        m: the backend module.
+        on_host: whether a flag is read at no cost as soon as it is computed. Then the choice between new and old is
+            an `if`; else it is made on the device, and the host need not wait.
+    """
+
+    def step(params: Tree, state: Tree, optimizer_state: Tree, ok: Any, *batch: Any) -> Stepped:
+        loss, metrics, new_state, grads, ok = measure(params, state, ok, *batch)
         ok = m.logical_and(ok, m.multi_all_finite([loss, *tree.leaves(grads)]))
         if on_host and not bool(ok):
             return Stepped(params, state, optimizer_state, ok, loss, metrics)
-        new_params, new_optimizer_state = update_params(recipe.optimizer, grads, optimizer_state, params)
+        new_params, new_optimizer_state = update_params(optimizer, grads, optimizer_state, params)
         if on_host:
             return Stepped(new_params, new_state, new_optimizer_state, ok, loss, metrics)
         new, old = (new_params, new_state, new_optimizer_state), (params, state, optimizer_state)

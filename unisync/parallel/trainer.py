@@ -5,78 +5,22 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, final
 
 from unisync import _dispatch
-from unisync._key import Key
 from unisync._types import Tree
 from unisync.data import Dataset
 from unisync.data.loader import check_size
 from unisync.errors import ArgumentTypeError, DataError, NonFiniteError, StateError
-from unisync.functional.gradients import backend_of
 from unisync.parallel import callbacks as _callbacks, evaluation, metrics as _metrics, progress, saving, source
 from unisync.parallel.engine import Engine
 from unisync.parallel.history import History, Pending, Record, StepLog, StepResult
 from unisync.parallel.intake import Intake
 from unisync.parallel.objective import as_objective
+from unisync.parallel.replicated import ReplicatedEngine
 from unisync.parallel.step import Recipe
-
-
-def parallelize(
-    model: Any,
-    *,
-    loss: Callable[..., Any] | None = None,
-    optimizer: Any = None,
-    metrics: Mapping[str, _metrics.Metric] | None = None,
-    seed: int = 0,
-    params: Tree = None,
-    state: Tree = None,
-    dtype: Any = None,
-    jit: bool = True,
-    torch_compile: bool = False,
-) -> Trainer:
-    """A trainer of the model on the current backend (or that of `params`).
-
-    Args:
-        model: a `us.nn` layer, or any object with `init(key) -> (params, state)` and
-            `apply(params, state, x, train, key) -> (outputs, state)`.
-        loss: (outputs, targets, weights=None) → scalar, as those of `us.losses`; or (outputs, targets) → a scalar or
-            one value per sample. May be set later: `trainer.loss = ...`.
-        optimizer: of `us.optim`, or any object with `init` and `update`. May be set later.
-        metrics: functions (outputs, targets) → one value per sample, by name. Default: accuracy if the loss is softmax
-            cross entropy.
-        seed: settles the initial params, the order of the data and what layers draw in training.
-        params: params to start from, instead of those that `model.init` makes from the seed.
-        state: the state to start from, with `params`.
-        dtype: the dtype of the params that `model.init` makes; default float32.
-        jit: whether to compile the step (jax, tensorflow; see `us.jit`). False is slow and easy to debug.
-        torch_compile: whether to compile on torch too.
-
-    Returns:
-        Trainer.
-
-    Example:
-        >>> import numpy as np
-        >>> x, y = np.random.default_rng(0).normal(size=(100, 2)), np.arange(100) % 2
-        >>> trainer = us.parallelize(
-        ...     us.nn.Linear(2, 2), loss=us.losses.softmax_cross_entropy, optimizer=us.optim.sgd(0.1))
-        >>> history = trainer.train((x, y), epochs=2, batch_size=50, verbose=False)
-        >>> trainer.steps, sorted(history[-1])
-        (4, ['accuracy', 'epoch', 'loss', 'seconds'])
-    """
-    for name in ("init", "apply"):
-        if not callable(getattr(model, name, None)):
-            raise ArgumentTypeError(f"`model` must have a method {name}, got {model!r}. Try: us.nn.Sequential([...]).")
-    m = _dispatch.current_namespace() if params is None else backend_of(params)
-    with _dispatch.backend(m.NAME):
-        if params is None or state is None:
-            made, first = model.init(Key(seed)) if dtype is None else model.init(Key(seed), dtype=dtype)
-            params, state = made if params is None else params, first if state is None else state
-    trainer = Trainer(model, m, params, state, seed=seed, jit=jit, torch_compile=torch_compile)
-    trainer.loss, trainer.optimizer, trainer.metrics = loss, optimizer, metrics
-    return trainer
 
 
 @final
@@ -91,13 +35,11 @@ class Trainer:
         history: the records of all epochs and the losses of all steps.
     """
 
-    def __init__(
-        self, model: Any, m: Any, params: Tree, state: Tree, *, seed: int, jit: bool, torch_compile: bool
-    ) -> None:
+    def __init__(self, model: Any, m: Any, engine: Engine | ReplicatedEngine, seed: int) -> None:
         self.model, self.seed, self.backend = model, seed, m.NAME
         self.epochs = 0
         self._m = m
-        self._engine = Engine(m, params, state, Key(seed), jit=jit, torch_compile=torch_compile)
+        self._engine = engine
         self._log = StepLog()
         self.history = History(self._log)
         self._loss: Any = None

@@ -1,0 +1,246 @@
+"""The engine of several replicas: each holds params, state and optimizer state, and steps on its part of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from unisync import _dispatch, tree
+from unisync._dispatch import is_array
+from unisync._key import Key
+from unisync._per_replica import PerReplica, parts
+from unisync._types import Tree
+from unisync.checkpoint import fit
+from unisync.functional.collectives import broadcast
+from unisync.parallel import contract, replicated_step
+from unisync.parallel.dealing import deal, fill_up
+from unisync.parallel.engine import Part
+from unisync.parallel.randomness import Tripwire
+from unisync.parallel.step import Recipe, prediction_step
+
+_Kept = dict[str, PerReplica]
+
+
+@final
+class ReplicatedEngine:
+    """The counterpart of `Engine` in a world of several replicas; see there for what the methods do.
+
+    What it hands out and saves is replica 0's. Without syncs between them, and in what each sees alone (the running
+    statistics of a BatchNorm that is not synchronised), replicas differ.
+
+    Attributes:
+        takes_numpy: whether the steps take NumPy arrays beside native ones.
+        saved_optimizer_state: that of a checkpoint, while there is no optimizer.
+        steps: how many steps were taken.
+        keyed: whether the model draws random numbers in training, as far as is known.
+    """
+
+    def __init__(self, carrier: Any, m: Any, params: Tree, state: Tree, key: Key, *, compiles: bool) -> None:
+        self._carrier, self._m, self._key, self._compiles = carrier, m, key, compiles
+        self._replicas: int = carrier.size
+        # Replicas that are not compiled are threads on a CPU, where a flag costs nothing to read.
+        self._on_host = not compiles
+        self._kept: _Kept = {"params": self._spread(params), "state": self._spread(state)}
+        self._agreed = False
+        self._seen_state: PerReplica | None = None
+        self._ok: PerReplica | None = None
+        self._optimizer: Any = None
+        self.saved_optimizer_state: Tree = None
+        self.takes_numpy = compiles
+        self.steps = 0
+        self.keyed = False
+        self._wire = Tripwire()
+        self._proven = False
+        self._recipe: Recipe | None = None
+        self._steps: dict[bool, Callable[..., PerReplica]] = {}
+        self._evaluate: Any = None
+        self._predict: Any = None
+        self._share_state = carrier.spmd(_from_first)
+
+    @property
+    def params(self) -> Tree:
+        """Replica 0's params."""
+        return self._kept["params"][0]
+
+    @property
+    def state(self) -> Tree:
+        """Replica 0's state."""
+        return self._kept["state"][0]
+
+    @property
+    def optimizer_state(self) -> Tree:
+        """Replica 0's optimizer state."""
+        return self._kept["optimizer_state"][0] if "optimizer_state" in self._kept else None
+
+    def lend(self, part: Part) -> Tree:
+        """Replica 0's tree, for somebody to keep."""
+        return getattr(self, part)
+
+    def replace(self, part: Part, values: Tree) -> None:
+        """Go on with other values on all replicas."""
+        if isinstance(values, PerReplica):
+            self._agreed = False
+            self._put(part, values)
+        else:
+            self._put(part, self._spread(fit(values, getattr(self, part), part)))
+
+    def start_optimizer(self, optimizer: Any) -> None:
+        """The state of a new optimizer: the saved one if a checkpoint left one, else a new one."""
+        self._optimizer = optimizer
+        self._kept.pop("optimizer_state", None)
+        if optimizer is None:
+            return
+        self._put("optimizer_state", self._spread(optimizer.init(self.params)))
+        if self.saved_optimizer_state is not None:
+            self.replace("optimizer_state", self.saved_optimizer_state)
+            self.saved_optimizer_state = None
+
+    def restore(self, params: Tree, state: Tree, optimizer_state: Tree, steps: int) -> None:
+        """Go on with saved trees, on all replicas."""
+        new_params, new_state = fit(params, self.params, "params"), fit(state, self.state, "state")
+        if self._optimizer is not None and optimizer_state is not None:
+            self.replace("optimizer_state", optimizer_state)
+        else:
+            self.saved_optimizer_state = optimizer_state
+        self._put("params", self._spread(new_params))
+        self._put("state", self._spread(new_state))
+        self.steps, self._ok = steps, None
+
+    def set_key(self, key: Key) -> None:
+        """Draw random numbers from another key."""
+        self._key = key
+
+    def build(self, recipe: Recipe) -> None:
+        """Make the functions of a recipe; they are compiled at their first call."""
+        self._recipe, self._proven, self._steps = recipe, False, {}
+        self._evaluate = self._carrier.spmd(replicated_step.evaluation_step(recipe, self._m, self._replicas))
+
+    def step(
+        self, x: Any, y: Any, weights: Any, *, sync: bool = True
+    ) -> tuple[Figure, Figure, tuple[Figure, ...], Any]:
+        """One step on a global batch.
+
+        Args:
+            x: inputs.
+            y: targets.
+            weights: of the rows, or None.
+            sync: whether the replicas add up their gradients; else each updates its own params by its own.
+
+        Returns:
+            (loss, ok, metrics, None) of the global batch, read from the replicas when asked for.
+        """
+        if not self._agreed:
+            self._check_contract()
+        if self._ok is None:
+            self._ok = self._carrier.replicate(self._m.asarray(True))
+        part = self._deal(x, y, weights)
+        try:
+            done = self._call(part, sync)
+        except Exception:
+            if self.keyed or (self._proven and not self._wire.touched):
+                raise
+            done = None
+        if done is None:
+            self.keyed, self._steps = True, {}
+            done = self._call(part, sync)
+        self._proven = True
+        params, state, optimizer_state, self._ok, loss, metrics = parts(done)
+        self._kept = {"params": params, "state": state, "optimizer_state": optimizer_state}
+        self._seen_state = None
+        self.steps += 1
+        figures = tuple(Figure(metric, summed=not sync) for metric in parts(metrics))
+        return Figure(loss, summed=not sync), Figure(self._ok, summed=not sync), figures, None
+
+    def _call(self, part: PerReplica, sync: bool) -> PerReplica:
+        step = self._steps.get(sync)
+        if step is None:
+            step = self._steps[sync] = self._variant(sync)
+        trees = (self._kept["params"], self._kept["state"], self._kept["optimizer_state"], self._ok, part)
+        if not self.keyed:
+            return step(*trees)
+        # The numbers are the update, the micro-batch in it, and the replica.
+        keys = [self._key.fold_in(self.steps, 0, replica).commit() for replica in range(self._replicas)]
+        return step(*trees, self._carrier.place(keys))
+
+    def _variant(self, sync: bool) -> Callable[..., PerReplica]:
+        """The step with or without sync, of which each is compiled once."""
+        assert self._recipe is not None
+        step = replicated_step.train_step(self._recipe, self._m, self._on_host, self._replicas, sync=sync)
+        if self.keyed:
+            return self._carrier.spmd(step)
+        return self._carrier.spmd(lambda *arguments: step(*arguments, self._wire.key()))
+
+    def evaluate(self, x: Any, y: Any, weights: Any) -> tuple[Figure, ...]:
+        """(loss, *metrics) of a global batch, of replica 0's model, not in training."""
+        values = self._evaluate(self._kept["params"], self._shared_state(), self._deal(x, y, weights))
+        return tuple(Figure(value, summed=False) for value in parts(values))
+
+    def predict(self, model: Any, x: Any) -> Any:
+        """The outputs for a batch, on the host, not in training."""
+        if self._predict is None:
+            self._predict = self._carrier.spmd(prediction_step(model))
+        rows = x.shape[0]
+        x = fill_up(x, -rows % self._replicas)
+        size = x.shape[0] // self._replicas
+        placed = self._carrier.place([x[i : i + size] for i in range(0, x.shape[0], size)])
+        made = self._predict(self._kept["params"], self._shared_state(), placed)
+        numpy = _dispatch.load("numpy")
+        return numpy.concat([self._m.to_numpy(outputs) for outputs in made])[:rows]
+
+    def recover(self, steps: int, numbers: Any) -> None:
+        """Go on after a step that was not finite: the arrays are still those before it."""
+        self.steps, self._ok = steps, None
+
+    def _deal(self, x: Any, y: Any, weights: Any) -> PerReplica:
+        assert self._recipe is not None
+        return self._carrier.place(deal(x, y, weights, self._replicas, self._recipe.objective.weighs))
+
+    def _shared_state(self) -> PerReplica:
+        """Replica 0's state on all replicas, to evaluate with; brought there once between two steps."""
+        seen = self._seen_state
+        if seen is None:
+            own = self._kept["state"]
+            seen = self._seen_state = self._share_state(own) if tree.leaves(own[0]) else own
+        return seen
+
+    def _check_contract(self) -> None:
+        for part, values in self._kept.items():
+            contract.check(part.replace("_", " "), values)
+        self._agreed = True
+
+    def _put(self, part: Part, values: PerReplica) -> None:
+        self._kept[part] = values
+        self._seen_state = None
+
+    def _spread(self, values: Tree) -> PerReplica:
+        """A copy on each replica; Python numbers that would be constants of a compiled function become arrays."""
+        if isinstance(values, PerReplica):
+            return values
+        if self._compiles:
+            values = tree.map(lambda leaf: leaf if is_array(leaf) else self._m.asarray(leaf), values)
+        return self._carrier.replicate(values)
+
+
+@final
+class Figure:
+    """A number that replicas hold, as an array of shape () each; reading it waits for the device.
+
+    Args:
+        values: of each replica.
+        summed: whether each holds its contribution; else all hold the same.
+    """
+
+    __slots__ = ("_summed", "_values")
+
+    def __init__(self, values: PerReplica, *, summed: bool) -> None:
+        self._values, self._summed = values, summed
+
+    def __float__(self) -> float:
+        return float(sum(float(value) for value in self._values)) if self._summed else float(self._values[0])
+
+    def __bool__(self) -> bool:
+        return all(bool(value) for value in self._values) if self._summed else bool(self._values[0])
+
+
+def _from_first(state: Tree) -> Tree:
+    return broadcast(state, 0)

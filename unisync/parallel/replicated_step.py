@@ -1,0 +1,98 @@
+"""What a step of one replica among several computes: its part of the batch, then sums over all replicas.
+
+With w_r the weight of replica r's part, the loss of the whole batch is Σ_r (w_r / Σ w) · loss_r, and its gradient is
+the same sum of gradients: each replica scales its loss by its share, and an all-reduce adds up the gradients, with loss
+and metrics beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unisync import tree
+from unisync._types import Tree
+from unisync.functional.collectives import all_reduce
+from unisync.parallel.dealing import Part
+from unisync.parallel.metrics import batch_means
+from unisync.parallel.step import Measured, Recipe, Stepped, forward, updating
+
+
+def train_step(recipe: Recipe, m: Any, on_host: bool, replicas: int, *, sync: bool) -> Callable[..., Stepped]:
+    """The step (params, state, optimizer_state, ok, part, key) → Stepped of one replica, to be run by `spmd`.
+
+    Args:
+        recipe: what to compute.
+        m: the backend module.
+        on_host: see `updating`.
+        replicas: how many there are.
+        sync: True: every replica updates by the gradient of the whole batch, and returns the whole batch's loss and
+            metrics. False: each goes its own way, by the gradient of its part; the losses and metrics that the replicas
+            return add up to those of the whole batch.
+    """
+
+    def objective(params: Tree, state: Tree, part: Part, key: Any) -> Any:
+        outputs, new_state = forward(recipe.model, params, state, part.x, part.weights, True, key)
+        recipe.observe(outputs)
+        loss = recipe.objective(outputs, part.y, _counted(m, part))
+        portion = _portion(m, loss, part, replicas)
+        return (portion if sync else loss), (portion, outputs, new_state)
+
+    gradients = m.value_and_grad(objective, 0, True)
+
+    def measure(params: Tree, state: Tree, ok: Any, part: Part, key: Any) -> Measured:
+        (_, (loss, outputs, new_state)), grads = gradients(params, state, part, key)
+        figures = _figures(m, recipe, loss, outputs, part, replicas)
+        grads = _without_padding(m, grads, part)
+        if sync:
+            oks = m.astype(ok, m.dtype_of(figures[0]))
+            (oks, *figures), grads = all_reduce(([oks, *figures], grads), op="sum")
+            ok = oks == replicas
+        return Measured(figures[0], tuple(figures[1:]), new_state, grads, ok)
+
+    return updating(measure, recipe.optimizer, m, on_host)
+
+
+def evaluation_step(recipe: Recipe, m: Any, replicas: int) -> Callable[..., tuple[Any, ...]]:
+    """The step (params, state, part) → (loss, *metrics) of the whole batch, the same on all replicas."""
+
+    def step(params: Tree, state: Tree, part: Part) -> tuple[Any, ...]:
+        outputs, _ = forward(recipe.model, params, state, part.x, part.weights, False, None)
+        recipe.observe(outputs)
+        loss = _portion(m, recipe.objective(outputs, part.y, _counted(m, part)), part, replicas)
+        return tuple(all_reduce(_figures(m, recipe, loss, outputs, part, replicas), op="sum"))
+
+    return step
+
+
+def _counted(m: Any, part: Part) -> Any:
+    """The weights for means over the part's rows. A part of nothing but padding counts every row: its share is 0,
+    and no mean divides by 0."""
+    if part.weights is None:
+        return None
+    return m.where(part.share > 0, part.weights, m.ones_like(part.weights))
+
+
+def _portion(m: Any, value: Any, part: Part, replicas: int) -> Any:
+    """What a mean over the part contributes to the mean over the whole batch."""
+    if part.share is None:
+        return value * (1 / replicas)
+    scaled = value * m.astype(part.share, m.dtype_of(value))
+    return m.where(part.share > 0, scaled, m.zeros_like(scaled))
+
+
+def _figures(m: Any, recipe: Recipe, loss: Any, outputs: Any, part: Part, replicas: int) -> list[Any]:
+    """Contributions of loss and metrics, all of one dtype so that they travel in one buffer."""
+    metrics = batch_means(recipe.metrics, outputs, part.y, _counted(m, part))
+    portions = [loss, *(_portion(m, value, part, replicas) for value in metrics)]
+    dtype = "float64" if m.dtype_of(loss) == "float64" else "float32"
+    return [m.astype(value, dtype, copy=False) for value in portions]
+
+
+def _without_padding(m: Any, grads: Tree, part: Part) -> Tree:
+    """The gradients, of a part without real rows zero: what a model makes of such rows may be infinite."""
+    if part.share is None:
+        return grads
+    leaves, structure = tree.flatten(grads)
+    kept = m.multi_where(part.share > 0, leaves, [m.zeros_like(leaf) for leaf in leaves])
+    return tree.unflatten(structure, kept)
