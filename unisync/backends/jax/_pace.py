@@ -1,0 +1,165 @@
+"""How far the host may run ahead of the replicas, and what is said when a step does not end.
+
+XLA's CPU devices take the threads in which they wait for each other from one pool. Programs that queue up without bound
+can take them all while some replica still needs one; after some time XLA then ends the process. So the host waits for
+a step that it started some calls ago, which costs nothing while the queue is full.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, final
+
+import jax
+
+from unisync.errors import CollectiveTimeoutError
+
+PERIOD = 8
+"""How many steps lie between two at which the host waits; at most twice as many are under way."""
+
+SMALL_BYTES = 4096
+
+
+@final
+class Mark:
+    """Finds, in a program's results, the smallest array, by which to tell that the step is done."""
+
+    __slots__ = ("_path", "small")
+
+    def __init__(self) -> None:
+        self._path: tuple[Any, ...] | None = None
+        self.small = True  # whether the array may be kept for a while
+
+    def of(self, results: Any) -> Any:
+        """The array; None if there is none."""
+        if self._path is not None:
+            try:
+                found = results
+                for key in self._path:
+                    found = found[key]
+                if isinstance(found, jax.Array):
+                    return found
+            except (TypeError, KeyError, IndexError):
+                pass  # the function returned another structure before
+        leaves = jax.tree_util.tree_flatten_with_path(results)[0]
+        if not leaves:
+            return None
+        path, found = min(leaves, key=lambda entry: entry[1].nbytes)
+        keys = [getattr(entry, "idx", getattr(entry, "key", None)) for entry in path]
+        self._path = None if None in keys else tuple(keys)
+        self.small = found.nbytes <= SMALL_BYTES
+        return found
+
+
+@final
+class Pace:
+    """Bounds the steps under way, and watches them.
+
+    Args:
+        queued: whether steps may queue up; else each is waited for.
+        timeout_s: how long to wait for a step.
+        report: says what was started and has not ended.
+    """
+
+    def __init__(self, queued: bool, timeout_s: float, report: Callable[[], str]) -> None:
+        self.steps = 0
+        self.started_s = 0.0
+        self._period = PERIOD if queued else 1
+        self._queued, self._timeout_s, self._report = queued, timeout_s, report
+        self._left = self._period
+        self._full = not queued  # whether a period has passed already
+        self._latest: Callable[[], Any] = _nothing  # an array of the last step
+        self._earlier: Callable[[], Any] = _nothing  # one of a step at the end of the last period
+        self._watch: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    def stepped(self, mark: Any, small: bool) -> None:
+        """Note that a step has been started; waits if there are too many.
+
+        Args:
+            mark: an array of its results.
+            small: whether it may be kept.
+
+        Raises:
+            CollectiveTimeoutError: one does not end.
+        """
+        self.steps += 1
+        self.started_s = time.monotonic()
+        self._latest = _Kept(mark) if small else weakref.ref(mark)
+        self._left -= 1
+        if self._left:
+            if self._watch is None:
+                self._start_watch()
+            return
+        self._left = self._period
+        earlier, self._earlier = self._earlier(), self._latest
+        if earlier is None or earlier.is_deleted():
+            # Nothing left to ask: the memory of a large array or a donated one is gone. The latest step will do.
+            earlier = mark if self._full else None
+        self._full = self._queued
+        self._wait(mark if not self._queued else earlier)
+
+    def _wait(self, mark: Any) -> None:
+        if mark is None or mark.is_ready():
+            return
+        begin = time.monotonic()
+        pause_s = 2e-5
+        while not mark.is_ready():
+            time.sleep(pause_s)
+            waited_s = time.monotonic() - begin
+            # At most a fiftieth of the wait too late, and never more than a millisecond.
+            pause_s = min(1e-3, max(2e-5, waited_s / 50))
+            if waited_s > self._timeout_s:
+                raise CollectiveTimeoutError(
+                    f"a step must end within timeout_s={self._timeout_s:g} s, got one that has not.\n{self._report()}\n"
+                    "Try: a longer timeout_s in us.init_distributed; this process cannot use its devices any more if a "
+                    "replica is stuck."
+                )
+
+    def unfinished(self) -> bool:
+        """Whether the step started last is still under way, as far as its results tell."""
+        mark = self._latest()
+        return mark is not None and not mark.is_deleted() and not mark.is_ready()
+
+    def _start_watch(self) -> None:
+        self._watch = threading.Thread(target=self._look, name="unisync-watch", daemon=True)
+        self._watch.start()
+
+    def _look(self) -> None:
+        # The user's code may wait for a result inside jax, where no exception reaches it: then at least say so.
+        reported = 0
+        while not self._stop.wait(min(5.0, self._timeout_s / 4)):
+            late = time.monotonic() - self.started_s > self._timeout_s
+            if late and reported != self.steps and self.unfinished():
+                reported = self.steps
+                print(f"unisync: a step does not end.\n{self._report()}", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Wait for what is under way, and end the watch."""
+        mark, self._latest, self._earlier = self._latest(), _nothing, _nothing
+        self._stop.set()
+        if self._watch is not None:
+            self._watch.join()
+        if mark is not None and not mark.is_deleted():
+            self._wait(mark)
+
+
+@final
+class _Kept:
+    """A strong reference, called like a weak one."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __call__(self) -> Any:
+        return self._value
+
+
+def _nothing() -> None:
+    return None

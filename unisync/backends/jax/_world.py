@@ -1,0 +1,110 @@
+"""The devices of a world of replicas: how many CPU devices jax makes, with enough threads for their collectives.
+
+jax settles both when it makes its CPU client, at the first array. More devices than one cost a single replica 10 to
+25 %, so they are reserved only when a world of several replicas is made, or by `UNISYNC_JAX_DEVICES`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from unisync import _config
+from unisync.errors import ArgumentError, StateError
+
+RESERVED = 4  # devices of a first world, so that a second one may be larger
+
+_threads = 0  # of the CPU client's pool, if it was made here
+_warned = False
+
+
+def reserve(wanted: int) -> bool:
+    """Make the CPU client with `wanted` devices and threads for them; False if jax has made it already."""
+    global _threads
+    settled = jax.config.jax_num_cpu_devices >= 0 or _config.jax_device_count_flag()  # type: ignore[attr-defined]
+    before = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    try:
+        # Any change is refused once the client exists; setting what is set already is not.
+        jax.config.update("jax_num_cpu_devices", max(before, wanted) + 1)
+    except RuntimeError:
+        return False
+    jax.config.update("jax_num_cpu_devices", before if settled and not 0 <= before < wanted else wanted)
+    # An undocumented variable, from which XLA takes the size of its thread pools while it makes the client.
+    _threads = max(8, 4 * wanted)
+    with _config.at_least("NPROC", _threads):
+        jax.local_devices(backend="cpu")
+    return True
+
+
+def devices_for(replicas: int | None, device: Any) -> tuple[Any, ...]:
+    """The device of each replica: of the platform of `device`, or these if it is a sequence; else of jax's default one.
+
+    Raises:
+        ArgumentError: there are not enough of an accelerator.
+        StateError: jax has made fewer CPU devices already.
+    """
+    if isinstance(device, Sequence) and not isinstance(device, str):
+        return _chosen(replicas, tuple(device))
+    platform = device.partition(":")[0] if isinstance(device, str) else getattr(device, "platform", None)
+    if replicas is not None and replicas > 1:
+        reserve(max(RESERVED, replicas))
+    try:
+        found = jax.local_devices(backend=platform)
+    except RuntimeError as error:
+        known = ", ".join(sorted({repr(d.platform) for d in jax.local_devices()}))
+        raise ArgumentError(f"`device` must be one of {known}, got {device!r}. Try: device='cpu'.") from error
+    on_cpu = found[0].platform == "cpu"
+    count = replicas if replicas is not None else 1 if on_cpu else len(found)
+    if count == 1 and device is not None:
+        index = int(device.partition(":")[2] or 0) if isinstance(device, str) else found.index(device)
+        return (found[index],)
+    if count <= len(found):
+        return tuple(found[:count])
+    if not on_cpu:
+        raise ArgumentError(
+            f"`replicas` must be at most the {len(found)} {found[0].platform} devices here, got {count}. "
+            f"Try: init_distributed(replicas={len(found)}), or device='cpu'."
+        )
+    raise StateError(
+        f"`replicas` must be at most the {len(found)} CPU devices that jax has made, got {count}: jax settles their "
+        f"number when it makes its first array. Try: call us.init_distributed(replicas={count}) before the first "
+        f"array, or set UNISYNC_JAX_DEVICES={count} in the environment."
+    )
+
+
+def _chosen(replicas: int | None, devices: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not devices or len(set(devices)) != len(devices) or (replicas or len(devices)) != len(devices):
+        raise ArgumentError(
+            f"`device` must be one distinct device per replica, got {len(devices)} for replicas={replicas}. "
+            "Try: device=None."
+        )
+    return devices
+
+
+def has_threads(devices: Sequence[Any]) -> bool:
+    """Whether the devices' collectives can be queued without starving each other of threads.
+
+    On a CPU each queued program of each device may hold a thread while it waits for the others; with too few, XLA ends
+    the process after some time.
+    """
+    if len(devices) == 1 or devices[0].platform != "cpu":
+        return True
+    return max(_threads, _config.whole_number("NPROC")) >= 2 * len(devices)
+
+
+def warn_of_few_threads(replicas: int) -> None:
+    """Say once that steps will not be queued, and what would let them."""
+    global _warned
+    if _warned:
+        return
+    _warned = True
+    warnings.warn(
+        "jax made its CPU devices before unisync could give them threads for collectives, so each step waits for the "
+        f"one before it. Try: call us.init_distributed(replicas={replicas}) before the first array, or set "
+        f"UNISYNC_JAX_DEVICES={max(RESERVED, replicas)} in the environment.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
