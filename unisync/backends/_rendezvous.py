@@ -1,12 +1,13 @@
 """Where the threads of one run meet: each collective is a meeting of a group, and a failure wakes everybody.
 
-A meeting knows what each member brings and checks that they agree. Small ones are worked out by the member who comes
-last, while the others sleep; in large ones each member does its share, and nobody leaves before all have, because
-the arrays that it brought are being read.
+A meeting knows what each member brings and checks that they agree. The work of a small one is done by the member who
+comes last, while the others sleep; that of a large one is cut into parts, of which each member takes the next as
+soon as it is awake.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,8 +16,24 @@ from typing import Any, NamedTuple, final
 from unisync._events import Ring, now_ns
 from unisync.errors import CollectiveMismatchError, CollectiveTimeoutError, ReplicaFailedError
 
-SHARED_BYTES = 64 * 2**10
+SMALL_BYTES = 64 * 2**10
 """Up to this many bytes brought to a meeting, the last to come does all the work."""
+
+
+@final
+class Work:
+    """What a meeting has to do: parts that any member may do, in any order.
+
+    Attributes:
+        parts: how many.
+        do: does one of them.
+        results: each member's result, by its position in the group, once all parts are done.
+    """
+
+    __slots__ = ("do", "parts", "results")
+
+    def __init__(self, results: list[Any], parts: int = 0, do: Callable[[int], None] | None = None) -> None:
+        self.results, self.parts, self.do = results, parts, do
 
 
 class Bring(NamedTuple):
@@ -26,30 +43,30 @@ class Bring(NamedTuple):
         call: what must be the same for all members, besides `groups`.
         groups: the partition, the same for all replicas; None for one group.
         value: what it brings.
-        bytes: how much that is.
+        small: whether the last to come does all the work.
+        work: what is to be done with the values that all members brought.
     """
 
     call: Any
     groups: Any
     value: Any
-    bytes: int
+    small: bool
+    work: Callable[[list[Any]], Work]
 
 
 @final
 class Meeting:
     """One collective of one group."""
 
-    __slots__ = ("brought", "left", "members", "results", "state", "work")
+    __slots__ = ("brought", "claim", "done", "members", "state", "work")
 
     def __init__(self, members: tuple[int, ...]) -> None:
         self.members = members
         self.brought: dict[int, Bring] = {}
-        self.results: list[Any] | None = None  # by position, where the last to come did all the work
-        self.left = 0
-        self.state = 0  # 0: not all there; 1: all there; 2: all have done their share
-
-    def values(self) -> list[Any]:
-        return [self.brought[r].value for r in self.members]
+        self.work: Work | None = None
+        self.claim = itertools.count().__next__  # the next part that nobody does yet
+        self.done = 0
+        self.state = 0  # 0: not all there; 1: all there; 2: all parts done
 
 
 @final
@@ -81,24 +98,13 @@ class Run:
 
     # Meetings
 
-    def enter(self, rank: int, bring: Bring, work: Callable[[list[Any]], list[Any]] | None) -> Meeting:
-        """Come to the replica's next meeting, without waiting.
-
-        Args:
-            rank: the replica.
-            bring: what it brings.
-            work: makes all members' results of what all brought, if the last to come may do so.
-        """
+    def enter(self, rank: int, bring: Bring) -> Meeting:
+        """Come to the replica's next meeting, without waiting; the last to come sets the work going."""
         groups = bring.groups
         members = tuple(range(len(self.rings))) if groups is None else next(g for g in groups if rank in g)
         with self.lock:
             self._check()
-            number = self._counts[rank]
-            self._counts[rank] += 1
-            self._same_groups(number, rank, groups)
-            meeting = self._meetings.get((number, members[0]))
-            if meeting is None:
-                meeting = self._meetings[number, members[0]] = Meeting(members)
+            meeting = self._meeting(rank, members, groups)
             meeting.brought[rank] = bring
             if len(meeting.brought) < len(members):
                 gone = next((r for r in members if self.finished[r] and r not in meeting.brought), None)
@@ -106,36 +112,47 @@ class Run:
                     self._fail(_returned(self, gone))
                     self._check()
                 return meeting
-            del self._meetings[number, members[0]]
-            first = meeting.brought[members[0]]
-            if any(b.call != first.call for b in meeting.brought.values()):
+            if any(b.call != bring.call for b in meeting.brought.values()):
                 self._fail(_differ(self, members))
                 self._check()
-        small = work is not None and sum(b.bytes for b in meeting.brought.values()) <= SHARED_BYTES
-        if small:
-            assert work is not None
-            meeting.results = work(meeting.values())
+        work = meeting.work = bring.work([meeting.brought[r].value for r in members])
+        if bring.small:
+            for part in range(work.parts):
+                work.do(part)  # type: ignore[misc]
         with self.lock:
             self._check()
-            meeting.state = 2 if small else 1
+            meeting.state = 2 if bring.small else 1
             self._wake(meeting)
         return meeting
 
-    def settle(self, rank: int, meeting: Meeting, share: Callable[[list[Any], int], Any]) -> Any:
-        """Wait until all have come; the replica's result, made by `share(values, position)` unless it is there already."""
+    def _meeting(self, rank: int, members: tuple[int, ...], groups: Any) -> Meeting:
+        number = self._counts[rank]
+        self._counts[rank] += 1
+        self._same_groups(number, rank, groups)
+        key = number, members[0]
+        meeting = self._meetings.get(key)
+        if meeting is None:
+            meeting = self._meetings[key] = Meeting(members)
+        elif len(meeting.brought) == len(members) - 1:
+            del self._meetings[key]  # nobody will ask for it again
+        return meeting
+
+    def settle(self, rank: int, meeting: Meeting) -> Any:
+        """The replica's result: wait until all have come, and do parts of the work until there is nothing left."""
         self.wait(rank, meeting, 1)
-        position = meeting.members.index(rank)
-        if meeting.results is not None:
-            return meeting.results[position]
-        result = share(meeting.values(), position)
-        with self.lock:
-            self._check()
-            meeting.left += 1
-            if meeting.left == len(meeting.members):
-                meeting.state = 2
-                self._wake(meeting)
-        self.wait(rank, meeting, 2)
-        return result
+        work = meeting.work
+        assert work is not None
+        if meeting.state < 2:
+            while (part := meeting.claim()) < work.parts:
+                work.do(part)  # type: ignore[misc]
+                with self.lock:
+                    meeting.done += 1
+                    if meeting.done == work.parts:
+                        meeting.state = 2
+                        self._wake(meeting)
+            # What a member brought is read until all parts are done, so nobody may leave before.
+            self.wait(rank, meeting, 2)
+        return work.results[meeting.members.index(rank)]
 
     def wait(self, rank: int, meeting: Meeting, state: int) -> None:
         with self.lock:
@@ -275,7 +292,8 @@ class Run:
         Returns:
             The replicas that still run.
         """
-        self._attention.acquire()
+        if not self._noticed:
+            self._attention.acquire()
         if not all(self.finished):
             self._all_done.acquire(timeout=grace_s)
         return [r for r, done in enumerate(self.finished) if not done]
@@ -331,12 +349,9 @@ def _listed(groups: Any) -> Any:
 
 
 def _returned(run: Run, gone: int) -> CollectiveMismatchError:
-    waiting = [f"\n  {run.describe(r)}" for r in range(len(run.rings)) if r != gone]
-    count = run.rings[gone].events[-1].sequence + 1 if run.rings[gone].events else 0
     return CollectiveMismatchError(
-        f"replica {gone} returned from the function after {run._counts[gone]} collectives, and others wait for it:"
-        + f"\n  {run.describe(gone)}" * (count > 0)
-        + "".join(waiting)
+        f"replica {gone} returned from the function after {run._counts[gone]} collectives, while others wait for it:"
+        + "".join(f"\n  {run.describe(r)}" for r in range(len(run.rings)))
         + "\nTry: keep collectives out of branches that depend on the replica."
     )
 

@@ -22,10 +22,10 @@ from unisync._per_replica import PerReplica
 from unisync._types import Tree, bfloat16, float16, float32
 from unisync.backends._collectives import noted
 from unisync.backends._engine import Engine, Groups, Handle, ReduceOp
-from unisync.backends._rendezvous import SHARED_BYTES, Bring, Meeting, Run, told
+from unisync.backends._rendezvous import SMALL_BYTES, Bring, Meeting, Run, Work, told
 from unisync.errors import CollectiveMismatchError, StateError, TraceError, unknown
 
-CHUNK_BYTES = 128 * 2**10
+CHUNK_BYTES = 1024 * 2**10
 """How much of each array is reduced at a time: all members' chunks fit in the cache."""
 
 GRACE_S = 5.0
@@ -52,6 +52,7 @@ class ThreadEngine(Engine):
         self._busy = threading.Lock()
         self._restore: Callable[[], None] | None = None
         self._stop = weakref.finalize(self, _stop, self._workers)
+        self._stop.atexit = False  # they are daemons
 
     # What a backend adds
 
@@ -65,7 +66,7 @@ class ThreadEngine(Engine):
 
     @abstractmethod
     def differentiable(self, x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any] | None) -> Any:
-        """forward(x), whose derivative is `backward` of the cotangent; with None, an error where x is differentiated."""
+        """forward(x), whose derivative is `backward` of the cotangent; None: there is none, and to take it is an error."""
 
     @abstractmethod
     def limit_threads(self, count: int) -> Callable[[], None]:
@@ -97,6 +98,9 @@ class ThreadEngine(Engine):
             self._start()
             run = self._run = Run(self.rings, self.timeout_s, self._where)
             state = self.thread_state()
+            number = max(ring.sequence for ring in self.rings)  # they differ after a failure
+            for ring in self.rings:
+                ring.sequence = number
             for rank, worker in enumerate(self._workers):
                 context = contextvars.copy_context()
                 worker.give(
@@ -121,28 +125,30 @@ class ThreadEngine(Engine):
 
     def _join(self, run: Run) -> None:
         try:
-            left = run.join(GRACE_S)
+            run.join(GRACE_S)
         except BaseException as interruption:  # Ctrl-C: the replicas leave at their next collective
             run.cancel(interruption)
-            self._leave_behind(run.join(GRACE_S))
+            try:
+                run.join(GRACE_S)
+            finally:
+                self._leave_behind(run, interruption)
             raise
-        self._leave_behind(left)
         error = run.error
         if error is not None:
-            for rank in left:
-                error.add_note(
-                    f"replica {rank} still ran {GRACE_S:g} s later and was left behind, at {self._where(rank)}"
-                )
+            self._leave_behind(run, error)
             try:
                 raise error
             finally:
                 run.error = error = None  # they would keep each other alive
 
-    def _leave_behind(self, ranks: list[int]) -> None:
-        for rank in ranks:
-            self._workers[rank].stop()
-            self._workers[rank] = _Worker(rank)
-            self.rings[rank] = Ring()
+    def _leave_behind(self, run: Run, error: BaseException) -> None:
+        """Replace the threads that still run the function; they fail at their next collective."""
+        for rank, done in enumerate(run.finished):
+            if not done:
+                error.add_note(f"replica {rank} still runs, at {self._where(rank)}, and is left behind")
+                self._workers[rank].stop()
+                self._workers[rank] = _Worker(rank)
+                self.rings[rank] = Ring()
 
     def _start(self) -> None:
         if not self._workers:
@@ -196,20 +202,9 @@ class ThreadEngine(Engine):
     def _reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
         host = np.ascontiguousarray(self.to_host(x))
         flat = host.reshape(-1)
-        out = None if flat.nbytes * self._members(groups) <= SHARED_BYTES else np.empty_like(flat)
-
-        def work(values: list[Any]) -> list[Any]:
-            total = np.empty_like(values[0][0])
-            _reduce_part([v for v, _ in values], [total], op, 0, total.size)
-            return [total, *(total.copy() for _ in values[1:])]
-
-        def share(values: list[Any], position: int) -> Any:
-            n, members = flat.size, len(values)
-            begin, end = n * position // members, n * (position + 1) // members
-            _reduce_part([v for v, _ in values], [o for _, o in values], op, begin, end)
-            return out
-
-        result = self._meet(x, (op, host.shape), groups, (flat, out), host.nbytes, work, share)
+        small = flat.nbytes * self._members(groups) <= SMALL_BYTES
+        value = flat, None if small else np.empty_like(flat)
+        result = self._meet(x, (op, host.shape), groups, value, small, lambda values: _reduction(values, op))
         return self.from_host(result.reshape(host.shape), x)
 
     def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
@@ -227,7 +222,7 @@ class ThreadEngine(Engine):
             return self._exchange(y, ("all_gather", tuple(y.shape[1:])), groups, lambda xs, _: np.concatenate(xs))
 
         def back(g: Any) -> Any:
-            lengths = self._meet(None, "lengths", groups, x.shape[0], 0, lambda ns: [ns] * len(ns), None)
+            lengths = self._meet(None, "lengths", groups, x.shape[0], True, lambda ns: Work([ns] * len(ns)))
             total = self._total(g, groups)
             begin = sum(lengths[: self._position(groups)])
             return total[begin : begin + x.shape[0]]
@@ -300,7 +295,7 @@ class ThreadEngine(Engine):
         return self.from_host(array, like)
 
     def barrier(self) -> None:
-        self._meet(None, "barrier", None, None, 0, lambda values: values, None)
+        self._meet(None, "barrier", None, None, True, Work)
 
     def replica_index(self) -> int:
         return self._rank
@@ -312,13 +307,13 @@ class ThreadEngine(Engine):
                 for i in range(len(values))
             ]  # fmt: skip
 
-        return self._meet(None, "all_gather_object", groups, value, 0, work, None)
+        return self._meet(None, "all_gather_object", groups, value, True, work)
 
     def broadcast_object(self, value: Any, root: int, groups: Groups | None) -> Any:
-        def work(values: list[Any]) -> list[Any]:
-            return [values[root] if i == root else copy.deepcopy(values[root]) for i in range(len(values))]
+        def work(values: list[Any]) -> Work:
+            return Work([values[root] if i == root else copy.deepcopy(values[root]) for i in range(len(values))])
 
-        return self._meet(None, ("broadcast_object", root), groups, value, 0, work, None)
+        return self._meet(None, ("broadcast_object", root), groups, value, True, work)
 
     def waited(self) -> tuple[int | None, int | None]:
         return self._current.waits[self._rank]
@@ -356,12 +351,12 @@ class ThreadEngine(Engine):
     def _position(self, groups: Groups | None) -> int:
         return self._rank if groups is None else next(g.index(self._rank) for g in groups if self._rank in g)
 
-    def _meet(self, x: Any, call: Any, groups: Any, value: Any, size: int, work: Any, share: Any) -> Any:
+    def _meet(self, x: Any, call: Any, groups: Any, value: Any, small: bool, work: Callable[[list[Any]], Work]) -> Any:
         """The replica's result of a meeting with its group."""
         if x is not None:
             call = (call, str(self.backend.dtype_of(x)))
         run, rank = self._current, self._rank
-        return run.settle(rank, run.enter(rank, Bring(call, groups, value, size), work), share)
+        return run.settle(rank, run.enter(rank, Bring(call, groups, value, small, work)))
 
     def _exchange(
         self, x: Any, call: Any, groups: Groups | None, part: Callable[[list[np.ndarray], int], np.ndarray]
@@ -369,10 +364,16 @@ class ThreadEngine(Engine):
         """A meeting in which member i gets part(all arrays, i), which must be new memory."""
         host = self.to_host(x)
 
-        def work(values: list[np.ndarray]) -> list[np.ndarray]:
-            return [part(values, i) for i in range(len(values))]
+        def work(values: list[np.ndarray]) -> Work:
+            results: list[Any] = [None] * len(values)
 
-        return self.from_host(self._meet(x, call, groups, host, host.nbytes, work, part), x)
+            def do(i: int) -> None:
+                results[i] = part(values, i)
+
+            return Work(results, len(values), do)
+
+        small = host.nbytes * self._members(groups) <= SMALL_BYTES
+        return self.from_host(self._meet(x, call, groups, host, small, work), x)
 
     def _total(self, g: Any, groups: Groups | None) -> Any:
         """The sum of cotangents, which may be of half precision."""
@@ -408,45 +409,41 @@ class _Pending(Handle):
         host = np.ascontiguousarray(engine.to_host(x))
         self._shape = host.shape
         call = (("async", op, host.shape), str(engine.backend.dtype_of(x)))
-
-        def work(values: list[Any]) -> list[Any]:
-            total = np.empty_like(values[0])
-            _reduce_part(values, [total], op, 0, total.size)
-            return [total, *(total.copy() for _ in values[1:])]
-
-        self._meeting: Meeting | None = self._run.enter(self._rank, Bring(call, groups, host.reshape(-1), 0), work)
+        bring = Bring(call, groups, (host.reshape(-1), None), True, lambda values: _reduction(values, op))
+        self._meeting: Meeting | None = self._run.enter(self._rank, bring)
         self._result: Any = None
 
     def wait(self) -> Any:
         if self._meeting is not None:
-            array = self._run.settle(self._rank, self._meeting, _unused)
+            array = self._run.settle(self._rank, self._meeting)
             self._result = self._engine.from_host(array.reshape(self._shape), self._x)
             self._meeting = None
         return self._result
 
     def is_completed(self) -> bool:
-        return self._meeting is None or self._meeting.results is not None
+        return self._meeting is None or self._meeting.state == 2
 
 
-def _unused(values: list[Any], position: int) -> Any:
-    raise AssertionError("the last to come did all the work")
-
-
-def _reduce_part(xs: list[np.ndarray], outs: list[np.ndarray], op: str, begin: int, end: int) -> None:
-    """Reduce [begin, end) of flat arrays in the order of replicas, into all the outs."""
-    step = max(1, CHUNK_BYTES // xs[0].itemsize)
+def _reduction(values: list[tuple[np.ndarray, np.ndarray | None]], op: str) -> Work:
+    """The reduction of flat arrays in the order of replicas, by chunks, into an array for each."""
+    xs = [x for x, _ in values]
+    outs = [np.empty_like(x) if out is None else out for x, out in values]
+    size, step = xs[0].size, max(1, CHUNK_BYTES // xs[0].itemsize)
     ufunc = _UFUNCS["sum" if op == "mean" else op]
-    with np.errstate(all="ignore"):
-        for low in range(begin, end, step):
-            high = min(low + step, end)
-            first = outs[0][low:high]
-            ufunc(xs[0][low:high], xs[1][low:high], out=first)
+
+    def do(chunk: int) -> None:
+        place = slice(chunk * step, min((chunk + 1) * step, size))
+        first = outs[0][place]
+        with np.errstate(all="ignore"):
+            ufunc(xs[0][place], xs[1][place], out=first)
             for x in xs[2:]:
-                ufunc(first, x[low:high], out=first)
+                ufunc(first, x[place], out=first)
             if op == "mean":
                 np.divide(first, first.dtype.type(len(xs)), out=first)
-            for out in outs[1:]:
-                out[low:high] = first
+        for out in outs[1:]:
+            out[place] = first
+
+    return Work(outs, -(-size // step), do)
 
 
 class _Worker:
