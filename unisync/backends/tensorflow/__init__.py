@@ -6,6 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from unisync import _config
+from unisync.backends.tensorflow import _device
+
+_reserved = _config.tf_devices_from_environment()
+if _reserved is not None:
+    _device.reserve(_reserved)
+
 NAME = "tensorflow"
 
 ARRAY_TYPES: tuple[type, ...] = (tf.Tensor, tf.Variable, tf.IndexedSlices)

@@ -1,8 +1,8 @@
 """The shortest ways into TensorFlow's runtime, each with the public way that stands in when a release lacks it.
 
 Nothing here changes what is computed. Private names are used: `ConcreteFunction._inference_function.call_flat`,
-`EagerTensor._shape_tuple` and `_datatype_enum`, `record.could_possibly_record` and `should_record_backprop`. A test
-fails when one is gone.
+`EagerTensor._shape_tuple` and `_datatype_enum`, `record.could_possibly_record`, `should_record_backprop` and
+`record_operation`. A test fails when one is gone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-with tf.init_scope():
-    EagerTensor: type = type(tf.constant(0))
+EagerTensor: type = getattr(tf.__internal__, "EagerTensor", None) or type(tf.constant(0))
+"""The type of eager tensors; read off without making one, which would start the runtime and settle its devices."""
 
 # On every leaf of every call: x.shape and x.dtype make Python objects, these do not.
 shape_of: Callable[[Any], Any] = getattr(EagerTensor, "_shape_tuple", None) or (lambda x: tuple(_eager(x).shape))
@@ -39,17 +39,23 @@ except ImportError:
         return False
 
 
+try:
+    from tensorflow.python.eager.record import record_operation
+except ImportError:
+    record_operation = None  # tf.custom_gradient does it too, and keeps its functions for ever
+
 INLINE_NODES = 192
 """Graphs with fewer nodes run as one op in the calling thread: 30–50 µs less a call than by a function call, which
 hands the graph to the pool of threads (an mlp's step of 152 nodes: 5 to 10 % less). Larger ones gain more by running
 ops side by side (a transformer's step: 7 % on two cores)."""
 
 
-def runner(concrete: Any) -> Callable[[list[Any]], list[Any]]:
-    """What runs a concrete function on the flat list of its inputs."""
+def runner(concrete: Any, *, devices: int = 1) -> Callable[[list[Any]], list[Any]]:
+    """What runs a concrete function, which uses so many devices, on the flat list of its inputs."""
     captured = list(concrete.captured_inputs)
     dtypes = [x.dtype for x in concrete.outputs]
-    inline = len(concrete.graph.get_operations()) < INLINE_NODES and not _accelerators()
+    # In the calling thread devices would wait for each other, and all results be said to be on the first.
+    inline = devices == 1 and len(concrete.graph.get_operations()) < INLINE_NODES and not _accelerators()
     call_flat = getattr(getattr(concrete, "_inference_function", None), "call_flat", None)
 
     def run(tensors: list[Any]) -> list[Any]:

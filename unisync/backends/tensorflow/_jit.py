@@ -29,7 +29,7 @@ def jit(
     tracing = threading.RLock()
     number_inputs = True
 
-    def trace(key: Any, structure: Any, leaves: list[Any], inputs: _Inputs) -> Any:
+    def trace(key: Any, structure: Any, leaves: list[Any], inputs: Inputs) -> Any:
         """The program of `key`, and the tensors to run it on."""
         nonlocal number_inputs
         with tracing:
@@ -40,7 +40,7 @@ def jit(
                     if not inputs.numbers:
                         raise
                     # fn needs a number where Python or an operator does: a new number then compiles anew.
-                    inputs = _inputs(leaves, number_inputs=False)
+                    inputs = inputs_of(leaves, number_inputs=False)
                     key = inputs.key(structure)
                     programs[key] = programs.get(key) or _Program(fn, structure, inputs, len(leaves))
                     number_inputs = False
@@ -55,19 +55,19 @@ def jit(
             key = structure, tuple(map(_fast.shape_of, leaves)), tuple(map(_fast.dtype_of, leaves))
             inputs = None
         except (TypeError, AttributeError):  # a leaf is not an eager tensor
-            inputs = _inputs(leaves, number_inputs)
+            inputs = inputs_of(leaves, number_inputs)
             key = inputs.key(structure)
         program = programs.get(key)
         tensors = leaves if inputs is None else inputs.tensors
         if program is None:
-            program, tensors = trace(key, structure, leaves, inputs or _inputs(leaves, number_inputs))
+            program, tensors = trace(key, structure, leaves, inputs or inputs_of(leaves, number_inputs))
         return program(tensors)
 
     return compiled
 
 
 @dataclass(frozen=True, slots=True)
-class _Inputs:
+class Inputs:
     """The leaves of a call: tensors, which of them were Python numbers, and the constants by position."""
 
     tensors: list[Any]
@@ -77,20 +77,20 @@ class _Inputs:
     def key(self, structure: Any) -> tuple[Any, ...]:
         """What calls of one program have in common."""
         key = structure, tuple(map(_fast.shape_of, self.tensors)), tuple(map(_fast.dtype_of, self.tensors))
-        return (*key, _hashable(self.constants)) if self.constants else key
+        return (*key, hashable(self.constants)) if self.constants else key
 
 
-_ARRAYS = (tf.Tensor, tf.Variable, tf.IndexedSlices, np.ndarray, np.generic)
+ARRAYS = (tf.Tensor, tf.Variable, tf.IndexedSlices, np.ndarray, np.generic)
 
 
-def _inputs(leaves: list[Any], number_inputs: bool) -> _Inputs:
+def inputs_of(leaves: list[Any], number_inputs: bool) -> Inputs:
     """Numbers become inputs, so that a count that grows does not compile anew each time; booleans are constants, so
     that Python may branch on them."""
     tensors, numbers, constants = [], set(), {}
     for i, leaf in enumerate(leaves):
         if type(leaf) is _fast.EagerTensor:
             tensors.append(leaf)
-        elif isinstance(leaf, _ARRAYS):
+        elif isinstance(leaf, ARRAYS):
             tensors.append(asarray(leaf))
         elif number_inputs and type(leaf) in (int, float):
             numbers.add(len(tensors))
@@ -103,10 +103,10 @@ def _inputs(leaves: list[Any], number_inputs: bool) -> _Inputs:
         for i in numbers:
             float_dtype = tf.float64 if wide else tf.float32
             tensors[i] = tf.constant(tensors[i], tf.int64 if type(tensors[i]) is int else float_dtype)
-    return _Inputs(tensors, frozenset(numbers), constants)
+    return Inputs(tensors, frozenset(numbers), constants)
 
 
-def _hashable(constants: dict[int, Any]) -> tuple[Any, ...]:
+def hashable(constants: dict[int, Any]) -> tuple[Any, ...]:
     key = tuple((i, type(value), value) for i, value in constants.items())
     try:
         hash(key)
@@ -122,7 +122,7 @@ def _hashable(constants: dict[int, Any]) -> tuple[Any, ...]:
 class _Program:
     """One tf.function graph: of one structure, its constants, and the inputs' shapes and dtypes."""
 
-    def __init__(self, fn: Callable[..., Any], structure: Any, inputs: _Inputs, n: int) -> None:
+    def __init__(self, fn: Callable[..., Any], structure: Any, inputs: Inputs, n: int) -> None:
         self.constants_out: dict[int, Any] = {}
         self.structure_out: Any = None
         places = [i for i in range(n) if i not in inputs.constants]
@@ -133,7 +133,7 @@ class _Program:
             leaves = inputs.constants | dict(zip(places, tensors, strict=True))
             args, kwargs = tree.unflatten(structure, [leaves[i] for i in range(n)])
             results, self.structure_out = tree.flatten(fn(*args, **kwargs))
-            outputs = (*_ARRAYS, bool, int, float, complex)
+            outputs = (*ARRAYS, bool, int, float, complex)
             self.constants_out = {i: x for i, x in enumerate(results) if not isinstance(x, outputs)}
             return [asarray(x) for i, x in enumerate(results) if i not in self.constants_out]
 

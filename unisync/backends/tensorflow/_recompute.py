@@ -46,7 +46,7 @@ def _flattened(result: Any) -> tuple[list[Any], list[Any]]:
     return [asarray(x) for x in outputs], [structure]
 
 
-class _Scratch(tf.__internal__.FuncGraph):
+class Scratch(tf.__internal__.FuncGraph):
     """A graph that keeps the tensors of outside that are used in it."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _Scratch(tf.__internal__.FuncGraph):
 
 
 def _closed_over(flat: Callable[..., Any], inputs: list[Any]) -> list[Any]:
-    scratch = _Scratch()
+    scratch = Scratch()
     with scratch.as_default():
         flat(*(tf.compat.v1.placeholder(x.dtype, x.shape) for x in inputs))
     return [x for x in scratch.outside.values() if x.dtype.is_floating or x.dtype.is_complex]
