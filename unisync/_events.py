@@ -59,9 +59,10 @@ class Ring:
     def end(self, event: Event, blocked_ns: int | None, resumed_ns: int | None) -> None:
         """Note its end."""
         finished = event._replace(blocked_ns=blocked_ns, resumed_ns=resumed_ns, done_ns=now_ns())
-        age = self.sequence - event.sequence  # 1: the event begun last
-        if age <= len(self.events):
-            self.events[-age] = finished
+        for i in range(1, len(self.events) + 1):  # the event begun last, unless several are under way
+            if self.events[-i] is event:
+                self.events[-i] = finished
+                break
         if sink is not None:
             sink(finished)
 

@@ -7,24 +7,21 @@ precision and bool are widened, and every call is noted in the replica's ring.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from unisync import _context, _dispatch, _dtypes, _types as t, tree
+from unisync import _context, _dispatch, _types as t, tree
 from unisync._context import Scope
 from unisync._events import site
 from unisync._types import DType, Tree
 from unisync.backends._engine import Done, Engine, Groups, Handle
+from unisync.backends._packing import buckets, cut, flat, packed, size_bytes
 from unisync.errors import ArgumentError, ArgumentTypeError, MixedBackendsError, ShapeError, StateError, unknown
 
 Op = Literal["sum", "mean", "max", "min", "prod"]
 OPS: tuple[str, ...] = ("sum", "mean", "max", "min", "prod")
-
-BUCKET_BYTES = 25 * 2**20
-"""Leaves of one dtype travel together up to this size."""
 
 _WIDER: dict[DType, DType] = {
     t.bool_: t.int8, t.float16: t.float32, t.bfloat16: t.float32,
@@ -55,7 +52,7 @@ def all_reduce(x: Tree, op: Op, groups: Any, async_op: bool) -> Any:
         result = noted(here, label, array, lambda: _reduced(here.engine, wide, native, partition))
         return _narrowed(m, result, array)
 
-    return tree.unflatten(structure, _packed(m, leaves, reduce))
+    return tree.unflatten(structure, packed(m, leaves, reduce))
 
 
 def _reduced(engine: Engine, x: Any, op: Any, groups: Groups | None) -> Any:
@@ -95,9 +92,9 @@ class _Later(Handle):
         size, label = _members(engine, groups), f"all_reduce({op}, async)"
         self._parts: list[tuple[Handle, Any, Callable[[], list[Any]]]] = []
         self._places: list[list[int]] = []
-        for bucket in _buckets(m, leaves):
+        for bucket in buckets(m, leaves):
             parts = [leaves[i] for i in bucket]
-            array = parts[0] if len(parts) == 1 else _flat(m, parts)
+            array = parts[0] if len(parts) == 1 else flat(m, parts)
             wide, native = _widened(m, array, op)
             event = _begin(here, label, array)
             handle = engine.start_all_reduce(wide, "sum" if native == "mean" else native, groups)
@@ -112,7 +109,7 @@ class _Later(Handle):
         if size is not None:
             result = m.divide(result, size)
         result = _narrowed(m, result, array)
-        return [result] if len(parts) == 1 else _cut(m, result, [tuple(p.shape) for p in parts], 1)
+        return [result] if len(parts) == 1 else cut(m, result, [tuple(p.shape) for p in parts], 1)
 
     def wait(self) -> Any:
         if self._waiting:
@@ -139,7 +136,7 @@ def all_gather(x: Tree, groups: Any) -> Tree:
     if here.engine.uneven:
         return tree.unflatten(structure, [gather(leaf) for leaf in leaves])
     shapes = [(members * leaf.shape[0], *leaf.shape[1:]) for leaf in leaves]
-    return tree.unflatten(structure, _packed(m, leaves, gather, shapes, rows_out=members))
+    return tree.unflatten(structure, packed(m, leaves, gather, shapes, rows_out=members))
 
 
 def reduce_scatter(x: Tree, op: str, groups: Any) -> Tree:
@@ -161,7 +158,7 @@ def reduce_scatter(x: Tree, op: str, groups: Any) -> Tree:
         result = noted(here, label, array, lambda: here.engine.reduce_scatter(wide, partition))
         return _narrowed(m, m.divide(result, members) if op == "mean" else result, array)
 
-    return tree.unflatten(structure, _packed(m, leaves, scatter, shapes, rows_in=members))
+    return tree.unflatten(structure, packed(m, leaves, scatter, shapes, rows_in=members))
 
 
 def _divided(leaf: Any, members: int) -> tuple[int, ...]:
@@ -184,7 +181,7 @@ def broadcast(x: Tree, root: int, groups: Any) -> Tree:
     def send(array: Any) -> Any:
         return noted(here, f"broadcast({root})", array, lambda: here.engine.broadcast(array, root, partition))
 
-    return tree.unflatten(structure, _packed(m, leaves, send))
+    return tree.unflatten(structure, packed(m, leaves, send))
 
 
 def _check_root(root: int, members: int) -> None:
@@ -205,7 +202,7 @@ def all_to_all(x: Tree, groups: Any) -> Tree:
     def exchange(array: Any) -> Any:
         return noted(here, "all_to_all", array, lambda: here.engine.all_to_all(array, partition))
 
-    return tree.unflatten(structure, _packed(m, leaves, exchange, rows_in=members, rows_out=members))
+    return tree.unflatten(structure, packed(m, leaves, exchange, rows_in=members, rows_out=members))
 
 
 def permute(x: Tree, pairs: Sequence[tuple[int, int]]) -> Tree:
@@ -218,7 +215,7 @@ def permute(x: Tree, pairs: Sequence[tuple[int, int]]) -> Tree:
     def move(array: Any) -> Any:
         return noted(here, f"permute({list(checked)})", array, lambda: here.engine.permute(array, checked))
 
-    return tree.unflatten(structure, _packed(m, leaves, move))
+    return tree.unflatten(structure, packed(m, leaves, move))
 
 
 def _check_pairs(pairs: Any, size: int) -> tuple[tuple[int, int], ...]:
@@ -310,8 +307,8 @@ def _here() -> Scope | None:
     world = _context.world()
     if world is not None and world.size > 1:
         raise StateError(
-            f"a collective must be called by a replica, got a call outside us.spmd in a world of {world.size} replicas. "
-            "Try: us.spmd(fn)(...), with the collective inside fn."
+            f"a collective must be called by a replica, got a call outside us.spmd in a world of "
+            f"{world.size} replicas. Try: us.spmd(fn)(...), with the collective inside fn."
         )
     return None
 
@@ -408,71 +405,4 @@ def _begin(scope: Scope, label: str, x: Any) -> Any:
     if x is None:
         return scope.ring.begin(replica, label, site(), (), "", 0)
     shape, dtype = tuple(x.shape), scope.engine.backend.dtype_of(x)
-    return scope.ring.begin(replica, label, site(), shape, str(dtype), _bytes(shape, dtype))
-
-
-def _bytes(shape: Sequence[int], dtype: DType) -> int:
-    return math.prod(shape) * _dtypes.bits(dtype) // 8
-
-
-# Packing: each leaf as a matrix of `rows` rows, side by side with those of its dtype
-
-
-def _packed(
-    m: Any,
-    leaves: list[Any],
-    transform: Callable[[Any], Any],
-    shapes: list[tuple[int, ...]] | None = None,
-    rows_in: int = 1,
-    rows_out: int = 1,
-) -> list[Any]:
-    """transform of the leaves, those of one dtype together in flat buffers; a leaf alone is not copied.
-
-    `shapes` are those of the results, if not the leaves' own; `rows_in` how many parts along axis 0 transform tells
-    apart in what it gets, `rows_out` in what it returns.
-    """
-    results: list[Any] = [None] * len(leaves)
-    for bucket in _buckets(m, leaves):
-        if len(bucket) == 1:
-            results[bucket[0]] = transform(leaves[bucket[0]])
-            continue
-        flat = _flat(m, [leaves[i] for i in bucket], rows_in)
-        out = [tuple(leaves[i].shape) if shapes is None else shapes[i] for i in bucket]
-        for i, part in zip(bucket, _cut(m, transform(flat), out, rows_out), strict=True):
-            results[i] = part
-    return results
-
-
-def _buckets(m: Any, leaves: list[Any]) -> list[list[int]]:
-    """The positions of the leaves that travel together."""
-    buckets: list[list[int]] = []
-    filling: dict[DType, tuple[list[int], int]] = {}
-    for i, leaf in enumerate(leaves):
-        dtype = m.dtype_of(leaf)
-        size = _bytes(tuple(leaf.shape), dtype)
-        bucket, filled = filling.get(dtype, (None, 0))
-        if bucket is None or filled + size > BUCKET_BYTES:
-            bucket, filled = [], 0
-            buckets.append(bucket)
-        bucket.append(i)
-        filling[dtype] = bucket, filled + size
-    return buckets
-
-
-def _flat(m: Any, parts: list[Any], rows: int = 1) -> Any:
-    if rows == 1:
-        return m.concat([m.reshape(x, (-1,)) for x in parts], axis=0)
-    columns = [m.reshape(x, (rows, math.prod(x.shape) // rows)) for x in parts]
-    return m.reshape(m.concat(columns, axis=1), (-1,))
-
-
-def _cut(m: Any, flat: Any, shapes: list[tuple[int, ...]], rows: int) -> list[Any]:
-    sizes = [math.prod(shape) // rows for shape in shapes]
-    if rows > 1:
-        flat = m.reshape(flat, (rows, sum(sizes)))
-    parts, begin = [], 0
-    for size, shape in zip(sizes, shapes, strict=True):
-        part = flat[begin : begin + size] if rows == 1 else flat[:, begin : begin + size]
-        parts.append(m.reshape(part, shape))
-        begin += size
-    return parts
+    return scope.ring.begin(replica, label, site(), shape, str(dtype), size_bytes(shape, dtype))

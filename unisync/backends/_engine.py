@@ -84,7 +84,7 @@ class Engine(ABC):
 
     @abstractmethod
     def all_to_all(self, x: Any, groups: Groups | None) -> Any:
-        """Slice j along axis 0 (equal slices, one per member) goes to member j; what arrives is concatenated in order."""
+        """Slice j along axis 0 (equal slices) goes to member j; what arrives is concatenated in the group's order."""
 
     @abstractmethod
     def permute(self, x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
@@ -111,7 +111,7 @@ class Engine(ABC):
     # What an engine may do better than this.
 
     def all_reduce_mean(self, x: Any, groups: Groups | None) -> Any:
-        """The mean over the group of arrays of a floating-point or complex dtype; the vjp is the mean of the cotangents."""
+        """The mean over the group, of a floating-point or complex dtype; the vjp is the mean of the cotangents."""
         return self.backend.divide(self.all_reduce(x, "sum", groups), len(groups[0]) if groups else self.size)
 
     def send(self, x: Any, to: int) -> None:
@@ -137,8 +137,8 @@ class Engine(ABC):
 
 def _shared_program(op: str, engine: str) -> StateError:
     return StateError(
-        f"us.{op} must be called where replicas run code of their own, got it on engine {engine!r}, whose replicas all run "
-        "one program. Try: us.permute(x, [(source, target)])."
+        f"us.{op} must be called where replicas run code of their own, got it on engine {engine!r}, whose replicas "
+        "all run one program. Try: us.permute(x, [(source, target)])."
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import copy
-import os
-import queue
 import sys
 import threading
 import weakref
@@ -15,23 +13,20 @@ from typing import Any, final
 
 import numpy as np
 
-from unisync import _context, _dispatch, tree
+from unisync import _context, _dispatch, tree as _tree
 from unisync._context import Scope
 from unisync._events import PACKAGE, Ring, now_ns
 from unisync._per_replica import PerReplica
 from unisync._types import Tree, bfloat16, float16, float32
 from unisync.backends._collectives import noted
 from unisync.backends._engine import Engine, Groups, Handle, ReduceOp
+from unisync.backends._reduction import reduction, sum_of_slices
 from unisync.backends._rendezvous import SMALL_BYTES, Bring, Meeting, Run, Work, told
+from unisync.backends._workers import Worker, cores, stop
 from unisync.errors import CollectiveMismatchError, StateError, TraceError, unknown
-
-CHUNK_BYTES = 1024 * 2**10
-"""How much of each array is reduced at a time: all members' chunks fit in the cache."""
 
 GRACE_S = 5.0
 """How long the caller waits for the other replicas after one has failed; then they are left behind."""
-
-_UFUNCS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
 class ThreadEngine(Engine):
@@ -46,12 +41,12 @@ class ThreadEngine(Engine):
         self.size = len(devices)
         self.timeout_s = timeout_s
         self.rings = [Ring() for _ in devices]
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
         self._local = threading.local()  # .run: the run that the thread belongs to
         self._run: Run | None = None
         self._busy = threading.Lock()
         self._restore: Callable[[], None] | None = None
-        self._stop = weakref.finalize(self, _stop, self._workers)
+        self._stop = weakref.finalize(self, stop, self._workers)
         self._stop.atexit = False  # they are daemons
 
     # What a backend adds
@@ -66,7 +61,7 @@ class ThreadEngine(Engine):
 
     @abstractmethod
     def differentiable(self, x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any] | None) -> Any:
-        """forward(x), whose derivative is `backward` of the cotangent; None: there is none, and to take it is an error."""
+        """forward(x), whose derivative is `backward` of the cotangent; None: to take one is an error."""
 
     @abstractmethod
     def limit_threads(self, count: int) -> Callable[[], None]:
@@ -147,14 +142,14 @@ class ThreadEngine(Engine):
             if not done:
                 error.add_note(f"replica {rank} still runs, at {self._where(rank)}, and is left behind")
                 self._workers[rank].stop()
-                self._workers[rank] = _Worker(rank)
+                self._workers[rank] = Worker(rank)
                 self.rings[rank] = Ring()
 
     def _start(self) -> None:
         if not self._workers:
             if self._restore is None:
                 self._restore = self.limit_threads(max(1, cores() // self.size))
-            self._workers.extend(_Worker(rank) for rank in range(self.size))
+            self._workers.extend(Worker(rank) for rank in range(self.size))
 
     def _where(self, rank: int) -> str:
         """The line of the user's code that a replica is at."""
@@ -165,21 +160,16 @@ class ThreadEngine(Engine):
         return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def place(self, trees: Sequence[Tree]) -> PerReplica:
-        def moved(device: Any, leaf: Any) -> Any:
-            x = self.backend.asarray(leaf)
-            return x if device == self.devices[0] == "cpu" else self.backend.to_device(x, device)
+        def moved(leaf: Any, device: Any) -> Any:
+            return self.backend.to_device(self.backend.asarray(leaf), device)
 
-        return PerReplica([
-            tree.map(lambda leaf, device=device: moved(device, leaf), t)
-            for t, device in zip(trees, self.devices, strict=True)
-        ])  # fmt: skip
+        return PerReplica([_map(moved, t, device) for t, device in zip(trees, self.devices, strict=True)])
 
-    def replicate(self, tree_: Tree) -> PerReplica:
-        asarray = self.backend.asarray
-        return PerReplica([
-            tree.map(lambda leaf, device=device: asarray(leaf, device=device, copy=True), tree_)
-            for device in self.devices
-        ])  # fmt: skip
+    def replicate(self, tree: Tree) -> PerReplica:
+        def copied(leaf: Any, device: Any) -> Any:
+            return self.backend.asarray(leaf, device=device, copy=True)
+
+        return PerReplica([_map(copied, tree, device) for device in self.devices])
 
     def end(self) -> None:
         self._stop()
@@ -204,7 +194,7 @@ class ThreadEngine(Engine):
         flat = host.reshape(-1)
         small = flat.nbytes * self._members(groups) <= SMALL_BYTES
         value = flat, None if small else np.empty_like(flat)
-        result = self._meet(x, (op, host.shape), groups, value, small, lambda values: _reduction(values, op))
+        result = self._meet(x, (op, host.shape), groups, value, small, lambda values: reduction(values, op))
         return self.from_host(result.reshape(host.shape), x)
 
     def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
@@ -230,18 +220,8 @@ class ThreadEngine(Engine):
         return self.differentiable(x, forward, self._backward("all_gather", back))
 
     def reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
-        def cut(xs: list[np.ndarray], i: int) -> np.ndarray:
-            n = xs[0].shape[0] // len(xs)
-            parts = [a[i * n : (i + 1) * n] for a in xs]
-            out = np.empty(parts[0].shape, parts[0].dtype)
-            with np.errstate(all="ignore"):
-                np.add(parts[0], parts[1], out=out)
-                for part in parts[2:]:
-                    np.add(out, part, out=out)
-            return out
-
         def forward(y: Any) -> Any:
-            return self._exchange(y, ("reduce_scatter", tuple(y.shape)), groups, cut)
+            return self._exchange(y, ("reduce_scatter", tuple(y.shape)), groups, sum_of_slices)
 
         return self.differentiable(x, forward, self._backward("reduce_scatter", lambda g: self.all_gather(g, groups)))
 
@@ -301,11 +281,8 @@ class ThreadEngine(Engine):
         return self._rank
 
     def all_gather_object(self, value: Any, groups: Groups | None) -> list[Any]:
-        def work(values: list[Any]) -> list[Any]:
-            return [
-                [v if i == j else copy.deepcopy(v) for j, v in enumerate(values)]
-                for i in range(len(values))
-            ]  # fmt: skip
+        def work(values: list[Any]) -> Work:
+            return Work([_own(values, i) for i in range(len(values))])
 
         return self._meet(None, "all_gather_object", groups, value, True, work)
 
@@ -409,7 +386,7 @@ class _Pending(Handle):
         host = np.ascontiguousarray(engine.to_host(x))
         self._shape = host.shape
         call = (("async", op, host.shape), str(engine.backend.dtype_of(x)))
-        bring = Bring(call, groups, (host.reshape(-1), None), True, lambda values: _reduction(values, op))
+        bring = Bring(call, groups, (host.reshape(-1), None), True, lambda values: reduction(values, op))
         self._meeting: Meeting | None = self._run.enter(self._rank, bring)
         self._result: Any = None
 
@@ -424,69 +401,19 @@ class _Pending(Handle):
         return self._meeting is None or self._meeting.state == 2
 
 
-def _reduction(values: list[tuple[np.ndarray, np.ndarray | None]], op: str) -> Work:
-    """The reduction of flat arrays in the order of replicas, by chunks, into an array for each."""
-    xs = [x for x, _ in values]
-    outs = [np.empty_like(x) if out is None else out for x, out in values]
-    size, step = xs[0].size, max(1, CHUNK_BYTES // xs[0].itemsize)
-    ufunc = _UFUNCS["sum" if op == "mean" else op]
-
-    def do(chunk: int) -> None:
-        place = slice(chunk * step, min((chunk + 1) * step, size))
-        first = outs[0][place]
-        with np.errstate(all="ignore"):
-            ufunc(xs[0][place], xs[1][place], out=first)
-            for x in xs[2:]:
-                ufunc(first, x[place], out=first)
-            if op == "mean":
-                np.divide(first, first.dtype.type(len(xs)), out=first)
-        for out in outs[1:]:
-            out[place] = first
-
-    return Work(outs, -(-size // step), do)
-
-
-class _Worker:
-    """A thread that does what it is given, one thing after another."""
-
-    def __init__(self, rank: int) -> None:
-        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=_work, args=(self._inbox,), name=f"unisync-replica-{rank}", daemon=True)
-        self._thread.start()
-
-    @property
-    def ident(self) -> int | None:
-        return self._thread.ident
-
-    def give(self, job: Callable[[], None]) -> None:
-        self._inbox.put(job)
-
-    def stop(self) -> None:
-        self._inbox.put(None)
-
-    def join(self, timeout_s: float) -> None:
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
-
-
-def _work(inbox: queue.SimpleQueue[Any]) -> None:
-    while (job := inbox.get()) is not None:
-        job()
-        del job  # it holds the arguments
-
-
-def _stop(workers: list[_Worker]) -> None:
-    for worker in workers:
-        worker.stop()
-    for worker in workers:
-        worker.join(1.0)
-    workers.clear()
-
-
 def _of(rank: int, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
     """A replica's own arguments."""
     own = [a[rank] if type(a) is PerReplica else a for a in args]
     return own, {k: a[rank] if type(a) is PerReplica else a for k, a in kwargs.items()}
+
+
+def _map(function: Callable[[Any, Any], Any], tree: Tree, device: Any) -> Tree:
+    return _tree.map(lambda leaf: function(leaf, device), tree)
+
+
+def _own(values: list[Any], i: int) -> list[Any]:
+    """The objects of all for member i: copies of those of the others."""
+    return [value if i == j else copy.deepcopy(value) for j, value in enumerate(values)]
 
 
 class _Nothing:
@@ -496,13 +423,6 @@ class _Nothing:
 
 def _nothing() -> _Nothing:
     return _Nothing()
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def check_name(name: str | None) -> None:

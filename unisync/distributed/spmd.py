@@ -58,8 +58,8 @@ def _check(name: int | str, value: Any, world: Any) -> None:
     if type(value) is PerReplica:
         if len(value) != world.local_replicas:
             raise ArgumentTypeError(
-                f"argument {name!r} must have one tree for each of the {world.local_replicas} replicas of the world, got "
-                f"{len(value)}. Try: world.scatter or world.replicate of the current world."
+                f"argument {name!r} must have one tree for each of the {world.local_replicas} replicas of the world, "
+                f"got {len(value)}. Try: world.scatter or world.replicate of the current world."
             )
     elif isinstance(value, (dict, list, tuple)) and any(type(leaf) is PerReplica for leaf in tree.leaves(value)):
         raise ArgumentTypeError(

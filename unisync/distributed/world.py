@@ -96,8 +96,8 @@ class World:
         for i, leaf in enumerate(leaves):
             if not leaf.shape or leaf.shape[0] % self.size:
                 raise ShapeError(
-                    f"`{tree.paths(batch)[i] or 'batch'}` must have a first axis that the {self.size} replicas divide, got "
-                    f"shape {tuple(leaf.shape)}. Try: pad or cut it, or world.replicate for what all share."
+                    f"`{tree.paths(batch)[i] or 'batch'}` must have a first axis that the {self.size} replicas divide, "
+                    f"got shape {tuple(leaf.shape)}. Try: pad or cut it, or world.replicate for what all share."
                 )
         parts = []
         for r in range(self.size):
@@ -228,8 +228,8 @@ def init_distributed(
         product = math.prod(axes.values())
         if replicas is not None and replicas != product:
             raise ArgumentError(
-                f"`mode` must have {replicas} replicas as the product of its axes, got {dict(axes)}, which are {product}. "
-                f"Try: replicas={product}, or leave it out."
+                f"`mode` must have {replicas} replicas as the product of its axes, got {dict(axes)}, which are "
+                f"{product}. Try: replicas={product}, or leave it out."
             )
         replicas = product
     backend = _dispatch.current_namespace()

@@ -63,8 +63,8 @@ def all_gather(x: Tree, *, groups: GroupsArgument = None) -> Tree:
     """The arrays of all replicas of the group, concatenated along axis 0 in the group's order.
 
     Args:
-        x: array or tree of arrays; those of shape () are stacked. Lengths along axis 0 may differ between replicas where
-            each runs code of its own (engine "threads").
+        x: array or tree of arrays; those of shape () are stacked. Lengths along axis 0 may differ between replicas
+            where each runs code of its own (engine "threads").
         groups: partition of the replicas.
 
     Returns:

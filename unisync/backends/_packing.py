@@ -1,0 +1,84 @@
+"""Packing of trees: the leaves of one dtype travel together in flat buffers, as few large messages.
+
+Each leaf is a matrix of `rows` rows, side by side with the others; one row unless a collective tells slices along
+axis 0 apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from unisync import _dtypes
+from unisync._types import DType
+
+BUCKET_BYTES = 25 * 2**20
+"""Leaves of one dtype travel together up to this size."""
+
+
+def packed(
+    m: Any,
+    leaves: list[Any],
+    transform: Callable[[Any], Any],
+    shapes: list[tuple[int, ...]] | None = None,
+    rows_in: int = 1,
+    rows_out: int = 1,
+) -> list[Any]:
+    """transform of the leaves, those of one dtype together in flat buffers; a leaf alone is not copied.
+
+    `shapes` are those of the results, if not the leaves' own; `rows_in` how many parts along axis 0 transform tells
+    apart in what it gets, `rows_out` in what it returns.
+    """
+    results: list[Any] = [None] * len(leaves)
+    for bucket in buckets(m, leaves):
+        if len(bucket) == 1:
+            results[bucket[0]] = transform(leaves[bucket[0]])
+            continue
+        buffer = flat(m, [leaves[i] for i in bucket], rows_in)
+        out = [tuple(leaves[i].shape) if shapes is None else shapes[i] for i in bucket]
+        for i, part in zip(bucket, cut(m, transform(buffer), out, rows_out), strict=True):
+            results[i] = part
+    return results
+
+
+def buckets(m: Any, leaves: list[Any]) -> list[list[int]]:
+    """The positions of the leaves that travel together."""
+    found: list[list[int]] = []
+    filling: dict[DType, tuple[list[int], int]] = {}
+    for i, leaf in enumerate(leaves):
+        dtype = m.dtype_of(leaf)
+        size = size_bytes(tuple(leaf.shape), dtype)
+        bucket, filled = filling.get(dtype, (None, 0))
+        if bucket is None or filled + size > BUCKET_BYTES:
+            bucket, filled = [], 0
+            found.append(bucket)
+        bucket.append(i)
+        filling[dtype] = bucket, filled + size
+    return found
+
+
+def flat(m: Any, parts: list[Any], rows: int = 1) -> Any:
+    """The flat buffer of some leaves."""
+    if rows == 1:
+        return m.concat([m.reshape(x, (-1,)) for x in parts], axis=0)
+    columns = [m.reshape(x, (rows, math.prod(x.shape) // rows)) for x in parts]
+    return m.reshape(m.concat(columns, axis=1), (-1,))
+
+
+def cut(m: Any, buffer: Any, shapes: list[tuple[int, ...]], rows: int) -> list[Any]:
+    """The arrays of some shapes out of a flat buffer."""
+    sizes = [math.prod(shape) // rows for shape in shapes]
+    if rows > 1:
+        buffer = m.reshape(buffer, (rows, sum(sizes)))
+    parts, begin = [], 0
+    for size, shape in zip(sizes, shapes, strict=True):
+        part = buffer[begin : begin + size] if rows == 1 else buffer[:, begin : begin + size]
+        parts.append(m.reshape(part, shape))
+        begin += size
+    return parts
+
+
+def size_bytes(shape: Sequence[int], dtype: DType) -> int:
+    """How many bytes an array takes."""
+    return math.prod(shape) * _dtypes.bits(dtype) // 8

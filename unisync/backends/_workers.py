@@ -1,0 +1,53 @@
+"""Long-lived threads, one per replica, and how many cores they share."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Worker:
+    """A thread that does what it is given, one thing after another."""
+
+    def __init__(self, rank: int) -> None:
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=_work, args=(self._inbox,), name=f"unisync-replica-{rank}", daemon=True)
+        self._thread.start()
+
+    @property
+    def ident(self) -> int | None:
+        return self._thread.ident
+
+    def give(self, job: Callable[[], None]) -> None:
+        self._inbox.put(job)
+
+    def stop(self) -> None:
+        self._inbox.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+
+def _work(inbox: queue.SimpleQueue[Any]) -> None:
+    while (job := inbox.get()) is not None:
+        job()
+        del job  # it holds the arguments
+
+
+def stop(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.join(1.0)
+    workers.clear()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
