@@ -190,7 +190,7 @@ class ThreadEngine(Engine):
         return self.differentiable(x, lambda y: self._reduce(y, "mean", groups), backward)
 
     def _reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
-        host = np.ascontiguousarray(self.to_host(x))
+        host = np.asarray(self.to_host(x), order="C")
         flat = host.reshape(-1)
         small = flat.nbytes * self._members(groups) <= SMALL_BYTES
         value = flat, None if small else np.empty_like(flat)
@@ -383,7 +383,7 @@ class _Pending(Handle):
     def __init__(self, engine: ThreadEngine, x: Any, op: str, groups: Groups | None) -> None:
         self._engine, self._x = engine, x
         self._run, self._rank = engine._current, engine._rank
-        host = np.ascontiguousarray(engine.to_host(x))
+        host = np.asarray(engine.to_host(x), order="C")
         self._shape = host.shape
         call = (("async", op, host.shape), str(engine.backend.dtype_of(x)))
         bring = Bring(call, groups, (host.reshape(-1), None), True, lambda values: reduction(values, op))
