@@ -66,8 +66,8 @@ def _entry(path: str, leaf: object) -> Entry:
     if not is_array(leaf):
         return Entry(path, (), type(leaf).__name__, zlib.crc32(repr(leaf).encode()))
     m = of[type(leaf)]
-    values = np.ascontiguousarray(m.to_numpy(leaf))
-    return Entry(path, tuple(values.shape), str(m.dtype_of(leaf)), zlib.crc32(values.reshape(-1).view(np.uint8).data))
+    content = np.ascontiguousarray(m.to_numpy(leaf)).reshape(-1).view(np.uint8)
+    return Entry(path, tuple(leaf.shape), str(m.dtype_of(leaf)), zlib.crc32(content.data))
 
 
 def _text(entry: Entry) -> str:

@@ -160,7 +160,7 @@ class ReplicatedEngine:
             return step(*trees)
         # The numbers are the update, the micro-batch in it, and the replica.
         keys = [self._key.fold_in(self.steps, 0, replica).commit() for replica in range(self._replicas)]
-        return step(*trees, self._carrier.place(keys))
+        return step(*trees, self._carrier.place(keys) if self._compiles else PerReplica(keys))
 
     def _variant(self, sync: bool) -> Callable[..., PerReplica]:
         """The step with or without sync, of which each is compiled once."""
@@ -215,10 +215,15 @@ class ReplicatedEngine:
     def _spread(self, values: Tree) -> PerReplica:
         """A copy on each replica; Python numbers that would be constants of a compiled function become arrays."""
         if isinstance(values, PerReplica):
-            return values
+            return self._carrier.place(list(values))  # somebody else has it, and a step may use its memory
         if self._compiles:
             values = tree.map(lambda leaf: leaf if is_array(leaf) else self._m.asarray(leaf), values)
-        return self._carrier.replicate(values)
+            return self._carrier.replicate(values)
+        leaves, structure = tree.flatten(values)
+        places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
+        copies = self._carrier.replicate([leaves[i] for i in places])
+        own = [{**dict(enumerate(leaves)), **dict(zip(places, arrays, strict=True))} for arrays in copies]
+        return PerReplica([tree.unflatten(structure, list(each.values())) for each in own])
 
 
 @final
