@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 
+# jax and tensorflow settle the number of their CPU devices when they make the first array; worlds need up to four.
+os.environ.setdefault("UNISYNC_JAX_DEVICES", "4")
+os.environ.setdefault("UNISYNC_TF_DEVICES", "4")
+
 import numpy as np
 import pytest
 

@@ -63,7 +63,7 @@ def draw(rng, shape, dtype):
 def reduced(arrays, op):
     """The model of all_reduce."""
     dtype = arrays[0].dtype
-    if dtype == bool:
+    if dtype.kind == "b":
         return functools.reduce(np.logical_or if op in ("sum", "max") else np.logical_and, arrays)
     wide = [a.astype(np.float32) if dtype == np.float16 else a for a in arrays]
     with np.errstate(all="ignore"):
@@ -350,7 +350,8 @@ def _never_silently_wrong(run, world, fn, arrays, expected):
     try:
         got = run(world, us.grad(fn), arrays)
     except (NotImplementedError, UnisyncError) as error:
-        assert "derivative" in str(error) or "gradient" in str(error) or "differentiable" in str(error)  # noqa: PT017
+        words = ("derivative", "gradient", "differentia")
+        assert any(word in str(error).lower() for word in words)  # noqa: PT017
         return
     for g, e in zip(got, expected, strict=True):
         np.testing.assert_allclose(g, e, rtol=1e-12)

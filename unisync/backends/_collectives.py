@@ -126,7 +126,7 @@ class _Later(Handle):
 
 def all_gather(x: Tree, groups: Any) -> Tree:
     here, m, leaves, structure, partition, members = _prepared(x, groups)
-    leaves = [m.reshape(leaf, (1,)) if not leaf.shape else leaf for leaf in leaves]
+    leaves = [m.reshape(leaf, (1,)) if not tuple(leaf.shape) else leaf for leaf in leaves]
     if here is None or members == 1:
         return tree.unflatten(structure, leaves)
 

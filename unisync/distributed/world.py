@@ -94,7 +94,7 @@ class World:
         leaves, structure = tree.flatten(batch)
         leaves = [self._array(leaf) for leaf in leaves]
         for i, leaf in enumerate(leaves):
-            if not leaf.shape or leaf.shape[0] % self.size:
+            if not tuple(leaf.shape) or leaf.shape[0] % self.size:
                 raise ShapeError(
                     f"`{tree.paths(batch)[i] or 'batch'}` must have a first axis that the {self.size} replicas divide, "
                     f"got shape {tuple(leaf.shape)}. Try: pad or cut it, or world.replicate for what all share."
@@ -144,7 +144,7 @@ class World:
         def join(*parts: Any) -> Any:
             arrays = [self._array(part) for part in parts]
             arrays = [m.to_device(x, self.device) for x in arrays] if apart else arrays
-            return m.concat(arrays, axis=0) if arrays[0].shape else m.stack(arrays, axis=0)
+            return m.concat(arrays, axis=0) if tuple(arrays[0].shape) else m.stack(arrays, axis=0)
 
         return tree.map(join, *trees)
 
