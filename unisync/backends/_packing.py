@@ -32,11 +32,15 @@ def packed(
     """
     results: list[Any] = [None] * len(leaves)
     for bucket in buckets(m, leaves):
+        out = [tuple(leaves[i].shape) if shapes is None else shapes[i] for i in bucket]
+        if not any(map(math.prod, out)):  # no numbers, no message, which not every engine can send
+            for i, shape in zip(bucket, out, strict=True):
+                results[i] = m.reshape(leaves[i], shape)
+            continue
         if len(bucket) == 1:
             results[bucket[0]] = transform(leaves[bucket[0]])
             continue
         buffer = flat(m, [leaves[i] for i in bucket], rows_in)
-        out = [tuple(leaves[i].shape) if shapes is None else shapes[i] for i in bucket]
         for i, part in zip(bucket, cut(m, transform(buffer), out, rows_out), strict=True):
             results[i] = part
     return results
