@@ -45,8 +45,10 @@ def train_step(recipe: Recipe, m: Any, on_host: bool, replicas: int, *, sync: bo
         figures = _figures(m, recipe, loss, outputs, part, replicas)
         grads = _without_padding(m, grads, part)
         if sync:
-            oks = m.astype(ok, m.dtype_of(figures[0]))
-            (oks, *figures), grads = all_reduce(([oks, *figures], grads), op="sum")
+            dtype = m.dtype_of(figures[0])
+            figures, grads = all_reduce(([*figures, m.astype(ok, dtype)], grads), op="sum")
+            # Copies, since they are read late and would keep the buffer of all gradients alive until then.
+            *figures, oks = [m.astype(value, dtype, copy=True) for value in figures]
             ok = oks == replicas
         return Measured(figures[0], tuple(figures[1:]), new_state, grads, ok)
 
