@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import os
 import sys
 import threading
 import weakref
@@ -155,7 +156,7 @@ class ThreadEngine(Engine):
         """The line of the user's code that a replica is at."""
         ident = self._workers[rank].ident if rank < len(self._workers) else None
         frame = sys._current_frames().get(ident) if ident is not None else None
-        while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        while frame is not None and _inner(frame.f_code.co_filename):
             frame = frame.f_back
         return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
@@ -414,6 +415,14 @@ def _map(function: Callable[[Any, Any], Any], tree: Tree, device: Any) -> Tree:
 def _own(values: list[Any], i: int) -> list[Any]:
     """The objects of all for member i: copies of those of the others."""
     return [value if i == j else copy.deepcopy(value) for j, value in enumerate(values)]
+
+
+_STANDARD_LIBRARY = os.path.dirname(threading.__file__) + os.sep
+
+
+def _inner(file: str) -> bool:
+    """Whether a file is of unisync or of Python itself, such as the wait of an Event."""
+    return file.startswith(PACKAGE) or (file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file)
 
 
 class _Nothing:
