@@ -30,7 +30,7 @@ class Combine:
 
     def __init__(self, strategy: Any, devices: Sequence[str]) -> None:
         self._strategy, self._devices = strategy, devices
-        self.accelerators = any("CPU" not in device for device in devices)
+        self._accelerators = _on_accelerators(devices)
 
     def __call__(self, op: str, tensors: list[Any], detail: Any, rows: list[Any]) -> list[Any]:
         """The result of each replica, which is not one of `tensors` itself."""
@@ -39,7 +39,7 @@ class Combine:
         return getattr(self, op)(tensors, *detail)
 
     def all_reduce(self, tensors: list[Any], op: str, groups: Groups | None) -> list[Any]:
-        if self.accelerators and groups is None and op in ("sum", "mean") and tensors[0].dtype.is_floating:
+        if self._accelerators and groups is None and op in ("sum", "mean") and tensors[0].dtype.is_floating:
             return self._reduced_by_strategy(tensors, op)
         return self._at_home(tensors, groups, functools.partial(_reduced, op=op))
 
@@ -118,6 +118,10 @@ class Combine:
     def barrier(self, tensors: list[Any]) -> list[Any]:
         # One program has one order of its own; that all traces come by is the check.
         return tensors
+
+
+def _on_accelerators(devices: Sequence[str]) -> bool:
+    return any("CPU" not in device for device in devices)
 
 
 def _reduced(tensors: list[Any], op: str) -> Any:

@@ -50,12 +50,15 @@ hands the graph to the pool of threads (an mlp's step of 152 nodes: 5 to 10 % le
 ops side by side (a transformer's step: 7 % on two cores)."""
 
 
-def runner(concrete: Any, *, devices: int = 1) -> Callable[[list[Any]], list[Any]]:
-    """What runs a concrete function, which uses so many devices, on the flat list of its inputs."""
+def runner(concrete: Any, *, may_inline: bool = True) -> Callable[[list[Any]], list[Any]]:
+    """What runs a concrete function on the flat list of its inputs.
+
+    A program run as one op is kept by the runtime for ever (50 KB each), and its devices would wait for each other:
+    `may_inline` is for programs of one device that live long.
+    """
     captured = list(concrete.captured_inputs)
     dtypes = [x.dtype for x in concrete.outputs]
-    # In the calling thread devices would wait for each other, and all results be said to be on the first.
-    inline = devices == 1 and len(concrete.graph.get_operations()) < INLINE_NODES and not _accelerators()
+    inline = may_inline and len(concrete.graph.get_operations()) < INLINE_NODES and not _accelerators()
     call_flat = getattr(getattr(concrete, "_inference_function", None), "call_flat", None)
 
     def run(tensors: list[Any]) -> list[Any]:

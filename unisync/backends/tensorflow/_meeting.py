@@ -86,7 +86,7 @@ class Round:
                 replica(index)
             self._returned[index] = True
         except Exception as error:
-            if not self._failed and hasattr(error, "add_note"):  # the others, which are stopped, come here later
+            if not self._failed:  # the others, which are stopped, come here later
                 error.add_note(f"in replica {index}")
             self._failed = True
             raise

@@ -251,9 +251,10 @@ class Program:
 
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in tensors]
         concrete = tf.function(flat, autograph=False).get_concrete_function(*specs)
-        self._run = _fast.runner(concrete, devices=size)
+        self._run = _fast.runner(concrete, may_inline=False)
         self._rings = rings
         self._layout, self._static = _layout_of(concrete.outputs, results)
+        results.clear()  # they hold the graph, and the graph holds them
 
     def __call__(self, tensors: list[Any]) -> PerReplica:
         form = Form(self._layout, self._run(tensors))

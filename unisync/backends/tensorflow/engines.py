@@ -1,8 +1,8 @@
 """The engine "mirrored": the replicas of one process on logical or real devices, as one TensorFlow program.
 
 A tf.distribute.MirroredStrategy owns the devices. A function is traced once per replica under `strategy.run`, all
-replicas into one tf.function over a flat list of tensors, and run by the shortest way into the runtime: called by itself,
-`strategy.run` handles its arguments in Python every time (a small step then takes five times as long).
+replicas into one tf.function over a flat list of tensors, and run by the shortest way into the runtime: `strategy.run`
+itself handles its arguments in Python on every call (a small step then takes five times as long).
 """
 
 from __future__ import annotations
