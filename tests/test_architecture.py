@@ -213,7 +213,7 @@ def test_a_backend_imports_no_other_backend():
         for target, line in imports(tree, module, package, known):
             other = target.split(".")
             foreign = len(other) > 2 and other[2] != parts[2] and not other[2].startswith("_")  # _engine.py is for all
-                if other[:2] == ["unisync", "backends"] and foreign:
+            if other[:2] == ["unisync", "backends"] and foreign:
                 bad.append(f"{module}:{line} imports {target}")
     assert not bad
 

@@ -121,7 +121,8 @@ def test_the_specification_is_found():
 
 
 def test_files_mirror_functional():
-    assert set(FILES) == {p.stem for p in FUNCTIONAL.glob("*.py") if not p.stem.startswith("_")}
+    own = {p.stem for p in FUNCTIONAL.glob("*.py") if not p.stem.startswith("_")}
+    assert set(FILES) == own - {"collectives"}  # which engines carry, not array functions
 
 
 def public_functions() -> list[tuple[str, FunctionType]]:

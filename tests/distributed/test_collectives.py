@@ -456,7 +456,9 @@ def test_uneven_all_gather(four):
     def fn():
         x = us.reshape(us.arange(2 * us.replica_index()), (-1, 2))
         x = us.astype(x, "float64")
-        return us.all_gather(x), us.grad(lambda y: us.sum(us.all_gather(y) ** 2))(x)
+        tree = us.all_gather({"a": x, "b": us.ones(us.replica_index())})
+        assert us.to_numpy(tree["b"]).tolist() == [1.0] * 6
+        return tree["a"], us.grad(lambda y: us.sum(us.all_gather(y) ** 2))(x)
 
     for r, (whole, gradient) in enumerate(us.spmd(fn)()):
         np.testing.assert_array_equal(us.to_numpy(whole).reshape(-1), [0, 1, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5])

@@ -278,6 +278,26 @@ def test_numpy_replicas_share_the_cores():
             put(count)
 
 
+def test_a_numpy_of_another_build_shares_the_cores_by_threadpoolctl(monkeypatch):
+    pytest.importorskip("threadpoolctl")
+    controls = _blas._controls()
+    if not controls:
+        pytest.skip("this NumPy brought no OpenBLAS along")
+    share = max(1, cores() // 2)
+    before = [get() for get, _ in controls]
+    monkeypatch.setattr(_blas, "_controls", list)
+    try:
+        for _, put in controls:
+            put(share + 1)
+        with us.backend("numpy"), us.init_distributed(replicas=2):
+            us.spmd(us.barrier)()
+            assert {get() for get, _ in controls} == {share}
+        assert {get() for get, _ in controls} == {share + 1}
+    finally:
+        for (_, put), count in zip(controls, before, strict=True):
+            put(count)
+
+
 def test_torch_replicas_share_the_cores():
     torch = pytest.importorskip("torch")
     share = max(1, cores() // 2)

@@ -133,10 +133,17 @@ def all_gather(x: Tree, groups: Any) -> Tree:
     def gather(array: Any) -> Any:
         return noted(here, "all_gather", array, lambda: here.engine.all_gather(array, partition))
 
-    if here.engine.uneven:
+    if here.engine.uneven and (len(leaves) == 1 or not _same_shapes(here, leaves, partition)):
         return tree.unflatten(structure, [gather(leaf) for leaf in leaves])
     shapes = [(members * leaf.shape[0], *leaf.shape[1:]) for leaf in leaves]
     return tree.unflatten(structure, packed(m, leaves, gather, shapes, rows_out=members))
+
+
+def _same_shapes(here: Scope, leaves: list[Any], groups: Groups | None) -> bool:
+    """Whether all members of the group bring arrays of the same shapes, which may then travel together."""
+    shapes = [tuple(leaf.shape) for leaf in leaves]
+    gathered = noted(here, "all_gather(shapes)", None, lambda: here.engine.all_gather_object(shapes, groups))
+    return all(other == shapes for other in gathered)
 
 
 def reduce_scatter(x: Tree, op: str, groups: Any) -> Tree:

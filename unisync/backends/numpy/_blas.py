@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,25 @@ import numpy as np
 
 def limit(count: int) -> Callable[[], None]:
     """Let the matrix library use at most `count` threads; returns how to undo it."""
-    undo = [restore for get, put in _controls() if (restore := _limited(get, put, count)) is not None]
+    controls = _controls()
+    if not controls and importlib.util.find_spec("threadpoolctl") is not None:  # a NumPy built otherwise, e.g. with MKL
+        return _by_threadpoolctl(count)
+    undo = [restore for get, put in controls if (restore := _limited(get, put, count)) is not None]
 
     def restore_all() -> None:
         for restore in undo:
             restore()
 
     return restore_all
+
+
+def _by_threadpoolctl(count: int) -> Callable[[], None]:
+    import threadpoolctl
+
+    libraries = threadpoolctl.ThreadpoolController().select(user_api="blas").info()
+    if all(library["num_threads"] <= count for library in libraries):
+        return lambda: None
+    return threadpoolctl.threadpool_limits(count, user_api="blas").restore_original_limits
 
 
 def _limited(get: Callable[[], int], put: Callable[[int], Any], count: int) -> Callable[[], None] | None:
