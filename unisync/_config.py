@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from unisync.errors import ArgumentError
 
@@ -43,26 +43,21 @@ def set_default(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
+def variable(name: str) -> str:
+    """A variable that a framework reads; "" if it is unset."""
+    return os.environ.get(name, "")
+
+
 @contextlib.contextmanager
-def at_least(name: str, number: int) -> Iterator[None]:
-    """A variable that holds a number raised to at least `number` inside the block, for code that reads it there."""
-    before = os.environ.get(name)
-    os.environ[name] = str(max(whole_number(name), number))
+def temporarily(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables that a framework reads while the block runs, and that neither it nor child processes see afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-def jax_device_count_flag() -> bool:
-    """Whether `XLA_FLAGS` settles the number of CPU devices."""
-    return "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-
-
-def whole_number(name: str) -> int:
-    """A variable that holds a whole number; 0 if it is unset or holds something else."""
-    text = os.environ.get(name, "")
-    return int(text) if text.isdecimal() else 0
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -21,7 +21,8 @@ from unisync.errors import CollectiveTimeoutError
 PERIOD = 8
 """How many steps lie between two at which the host waits; at most twice as many are under way."""
 
-SMALL_BYTES = 4096
+SMALL_BYTES = 2**16
+"""The size up to which an array is kept after the user has dropped it, to ask it later whether it is there."""
 
 
 @final
@@ -62,14 +63,15 @@ class Pace:
     Args:
         queued: whether steps may queue up; else each is waited for.
         timeout_s: how long to wait for a step.
+        patience_s: how long a replica waits for another before XLA ends the process.
         report: says what was started and has not ended.
     """
 
-    def __init__(self, queued: bool, timeout_s: float, report: Callable[[], str]) -> None:
+    def __init__(self, queued: bool, timeout_s: float, patience_s: float, report: Callable[[], str]) -> None:
         self.steps = 0
         self.started_s = 0.0
         self._period = PERIOD if queued else 1
-        self._queued, self._timeout_s, self._report = queued, timeout_s, report
+        self._queued, self._timeout_s, self._patience_s, self._report = queued, timeout_s, patience_s, report
         self._left = self._period
         self._full = not queued  # whether a period has passed already
         self._latest: Callable[[], Any] = _nothing  # an array of the last step
@@ -130,13 +132,19 @@ class Pace:
         self._watch.start()
 
     def _look(self) -> None:
-        # The user's code may wait for a result inside jax, where no exception reaches it: then at least say so.
+        # The user's code may wait for a result inside jax, where no exception reaches it: then at least say so, and
+        # before XLA ends the process.
         reported = 0
-        while not self._stop.wait(min(5.0, self._timeout_s / 4)):
-            late = time.monotonic() - self.started_s > self._timeout_s
+        patience_s = min(self._timeout_s, self._patience_s - 10)
+        while not self._stop.wait(min(5.0, patience_s / 4)):
+            late = time.monotonic() - self.started_s > patience_s
             if late and reported != self.steps and self.unfinished():
                 reported = self.steps
-                print(f"unisync: a step does not end.\n{self._report()}", file=sys.stderr, flush=True)
+                text = (
+                    f"unisync: a step has not ended for {patience_s:g} s.\n{self._report()}\nOn a CPU, XLA ends the "
+                    f"process (SIGABRT) once a replica has waited {self._patience_s:g} s for another."
+                )
+                print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Wait for what is under way, and end the watch."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -20,26 +21,52 @@ RESERVED = 4  # devices of a first world, so that a second one may be larger
 _threads = 0  # of the CPU client's pool, if it was made here
 _warned = False
 
+patience_s = 60.0
+"""How long a replica waits for another before XLA ends the process, unless `reserve` or the user has changed it."""
 
-def reserve(wanted: int) -> bool:
-    """Make the CPU client with `wanted` devices and threads for them; False if jax has made it already."""
-    global _threads
-    settled = jax.config.jax_num_cpu_devices >= 0 or _config.jax_device_count_flag()  # type: ignore[attr-defined]
+
+def reserve(devices: int, timeout_s: float = 600.0) -> bool:
+    """Make the CPU client with a number of devices and threads for them; False if jax has made it already.
+
+    Args:
+        devices: how many.
+        timeout_s: how long a replica may wait for another before XLA may end the process.
+    """
+    global _threads, patience_s
     before = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    settled = before >= 0 or _COUNT_FLAG in _config.variable("XLA_FLAGS")
     try:
         # Any change is refused once the client exists; setting what is set already is not.
-        jax.config.update("jax_num_cpu_devices", max(before, wanted) + 1)
+        jax.config.update("jax_num_cpu_devices", max(before, devices) + 1)
     except RuntimeError:
         return False
-    jax.config.update("jax_num_cpu_devices", before if settled and not 0 <= before < wanted else wanted)
+    jax.config.update("jax_num_cpu_devices", before if settled and not 0 <= before < devices else devices)
     # An undocumented variable, from which XLA takes the size of its thread pools while it makes the client.
-    _threads = max(8, 4 * wanted)
-    with _config.at_least("NPROC", _threads):
+    _threads = max(8, 4 * devices, _whole_number(_config.variable("NPROC")))
+    variables = {"NPROC": str(_threads)}
+    if (0, 7) <= _jaxlib_version() < (0, 13):
+        # XLA ends the process 60 s after a replica has begun to wait for another: too soon for our own report, or for
+        # replicas that are late for a reason. It reads this once; a flag that it did not know would end it at once.
+        variables["XLA_FLAGS"] = f"{_PATIENCE_FLAG}={int(timeout_s) + 30} {_config.variable('XLA_FLAGS')}"
+        patience_s = timeout_s + 50.0  # XLA counts from its own warning, after 20 s
+    with _config.temporarily(variables):
         jax.local_devices(backend="cpu")
     return True
 
 
-def devices_for(replicas: int | None, device: Any) -> tuple[Any, ...]:
+_COUNT_FLAG = "xla_force_host_platform_device_count"
+_PATIENCE_FLAG = "--xla_cpu_collective_call_terminate_timeout_seconds"  # https://github.com/openxla/xla/pull/25399
+
+
+def _whole_number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _jaxlib_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in metadata.version("jaxlib").split(".")[:2])
+
+
+def devices_for(replicas: int | None, device: Any, timeout_s: float) -> tuple[Any, ...]:
     """The device of each replica: of the platform of `device`, or these if it is a sequence; else of jax's default one.
 
     Raises:
@@ -50,7 +77,7 @@ def devices_for(replicas: int | None, device: Any) -> tuple[Any, ...]:
         return _chosen(replicas, tuple(device))
     platform = device.partition(":")[0] if isinstance(device, str) else getattr(device, "platform", None)
     if replicas is not None and replicas > 1:
-        reserve(max(RESERVED, replicas))
+        reserve(max(RESERVED, replicas), max(timeout_s, 600.0))
     try:
         found = jax.local_devices(backend=platform)
     except RuntimeError as error:
@@ -92,7 +119,7 @@ def has_threads(devices: Sequence[Any]) -> bool:
     """
     if len(devices) == 1 or devices[0].platform != "cpu":
         return True
-    return max(_threads, _config.whole_number("NPROC")) >= 2 * len(devices)
+    return max(_threads, _whole_number(_config.variable("NPROC"))) >= 2 * len(devices)
 
 
 def warn_of_few_threads(replicas: int) -> None:

@@ -38,7 +38,7 @@ def make_engine(name: str | None, replicas: int | None, device: Any, timeout_s: 
     """
     if name is not None and name not in ENGINES:
         raise unknown("engine", name, ENGINES)
-    return ENGINES[name or "shard_map"](_world.devices_for(replicas, device), timeout_s)
+    return ENGINES[name or "shard_map"](_world.devices_for(replicas, device, timeout_s), timeout_s)
 
 
 class SharedProgramEngine(Engine):
@@ -51,7 +51,7 @@ class SharedProgramEngine(Engine):
         queued = _world.has_threads(devices)
         if not queued:
             _world.warn_of_few_threads(self.size)
-        self._pace = Pace(queued, timeout_s, self.report)
+        self._pace = Pace(queued, timeout_s, _world.patience_s, self.report)
         self._programs: list[_Program] = []
         self._last: _Program | None = None
         # Two threads that start programs at the same time could reach the devices in different orders.
@@ -307,12 +307,7 @@ class ShardMapEngine(SharedProgramEngine):
         mapped = jax.shard_map(
             local, mesh=self.sharding.mesh, in_specs=specs, out_specs=_layout.SHARDED, check_vma=False
         )
-        # XLA ends the process when a replica has waited this long for another (40 s unless told otherwise): not before
-        # our own report.
-        patience_s = max(40, int(self.timeout_s) + 30)
-        options = {"xla_cpu_collective_call_terminate_timeout_seconds": patience_s}
-        on_cpu = self.devices[0].platform == "cpu"
-        return jax.jit(mapped, donate_argnums=tuple(donated), compiler_options=options if on_cpu else None)
+        return jax.jit(mapped, donate_argnums=tuple(donated))
 
 
 def _squeezed(tree: Tree) -> Tree:
