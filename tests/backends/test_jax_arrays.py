@@ -250,7 +250,8 @@ def test_loading_makes_no_device_client():
         "jax.config.update('jax_num_cpu_devices', 3)\n"  # refused once the client is there
         "assert len(jax.devices('cpu')) == 3\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    environment = {name: value for name, value in os.environ.items() if name != "UNISYNC_JAX_DEVICES"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
     assert run.returncode == 0, run.stderr
 
 

@@ -146,7 +146,7 @@ def _joined(entries: list[Any], sharding: NamedSharding, devices: list[Any]) -> 
                 f"{leaves[0].dtype}{list(leaves[0].shape)} on replica 0 and {x.dtype}{list(x.shape)} on replica "
                 f"{replica}. Try: pad to the longest."
             )
-    parts = jax.device_put([_row(x) for x in leaves], devices, may_alias=False)
+    parts = jax.device_put([_row(x) for x in leaves], devices)
     shape = (len(parts), *leaves[0].shape)
     return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
@@ -159,7 +159,7 @@ def replicate(tree: Tree, sharding: NamedSharding) -> Tree:
         if not _is_array_like(leaf):
             return constant(leaf)
         x = _array(leaf)
-        parts = jax.device_put([_row(x)] * len(devices), devices, may_alias=False)
+        parts = jax.device_put([_row(x) for _ in devices], devices)
         return jax.make_array_from_single_device_arrays((len(parts), *x.shape), sharding, parts)
 
     return jax.tree_util.tree_map(copies, tree)
@@ -170,7 +170,9 @@ def _devices(sharding: NamedSharding) -> list[Any]:
 
 
 def _row(x: Any) -> Any:
-    return x.reshape((1, *x.shape))
+    """A copy of x with the replica's axis: jax may take the memory of a host array as it is (may_alias or not)."""
+    row = x.reshape((1, *x.shape))
+    return row.copy() if isinstance(row, np.ndarray) else row
 
 
 def _is_array_like(leaf: Any) -> bool:
