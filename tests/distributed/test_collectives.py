@@ -133,6 +133,21 @@ def test_large_arrays_are_reduced_in_parts(world, run, rng, op):
         np.testing.assert_array_equal(result, got[0])
 
 
+@pytest.mark.parametrize("op", ["sum", "max"])
+def test_a_tree_of_large_and_small_arrays(world, run, rng, op):
+    def tree():
+        return [
+            draw(rng, shape, dtype)
+            for dtype in ("float32", "float64", "bool", "float16")
+            for shape in ((30_001,), (3,), (200, 100), (70_000,), (2, 2))
+        ]
+
+    trees = [tree() for _ in range(world.size)]
+    for got in run(world, lambda t: us.all_reduce(t, op), trees):
+        for result, *arrays in zip(got, *trees, strict=True):
+            assert_close(result, reduced(arrays, op))
+
+
 def test_a_tree_keeps_its_form(world, run, rng):
     def tree():
         return {

@@ -115,6 +115,8 @@ def _mine(*of_each):
         (_different_ops, "all_reduce(sum) of float32[3]", "all_reduce(max) of float32[3]"),
         (lambda: us.all_reduce(us.ones(_mine(3, 4))), "float32[3]", "float32[4]"),
         (lambda: us.all_reduce(us.ones(3, dtype=_mine("float32", "int64")), "sum"), "float32[3]", "int64[3]"),
+        (lambda: us.all_reduce(us.ones(3, dtype=_mine("float16", "float32"))), "float16[3]", "float32[3]"),
+        (lambda: us.all_reduce([us.ones(3), us.ones(_mine(4, 3))]), "float32[7]", "float32[6]"),
         (lambda: us.all_reduce(us.ones(_mine((3, 2), (2, 3)))), "float32[3, 2]", "float32[2, 3]"),
         (lambda: us.broadcast(us.ones(2), _mine(0, 1)), "broadcast(0)", "broadcast(1)"),
         (lambda: us.all_gather(us.ones((1, _mine(2, 3)))), "float32[1, 2]", "float32[1, 3]"),
@@ -122,7 +124,19 @@ def _mine(*of_each):
         (lambda: _mine(us.barrier, lambda: us.all_gather_object(1))(), "barrier", "all_gather_object"),
         (lambda: _waited(us.all_reduce(us.ones(2), async_op=_mine(True, False))), "(mean, async)", "(mean)"),
     ],
-    ids=["op", "shape", "dtype", "order of axes", "root", "further axes", "pairs", "collective", "async"],
+    ids=[
+        "op",
+        "shape",
+        "dtype",
+        "half",
+        "tree",
+        "order of axes",
+        "root",
+        "further axes",
+        "pairs",
+        "collective",
+        "async",
+    ],
 )
 def test_both_are_named_where_they_differ(threads, fn, left, right):
     watched, errors = seen(fn)

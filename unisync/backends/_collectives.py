@@ -7,6 +7,7 @@ precision and bool are widened, and every call is noted in the replica's ring.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from unisync._context import Scope
 from unisync._events import site
 from unisync._types import DType, Tree
 from unisync.backends._engine import Done, Engine, Groups, Handle
-from unisync.backends._packing import buckets, cut, flat, packed, size_bytes
+from unisync.backends._packing import buckets, cut, flat, packed, separate_buckets, size_bytes
 from unisync.errors import ArgumentError, ArgumentTypeError, MixedBackendsError, ShapeError, StateError, unknown
 
 Op = Literal["sum", "mean", "max", "min", "prod"]
@@ -46,6 +47,8 @@ def all_reduce(x: Tree, op: Op, groups: Any, async_op: bool) -> Any:
     if async_op:
         return _Later(here, leaves, structure, op, partition)
     label = f"all_reduce({op})"
+    if here.engine.separate and len(leaves) > 1 and not any(map(here.engine.traced, leaves)):
+        return tree.unflatten(structure, _separately(here, label, leaves, op, partition))
 
     def reduce(array: Any) -> Any:
         wide, native = _widened(m, array, op)
@@ -53,6 +56,24 @@ def all_reduce(x: Tree, op: Op, groups: Any, async_op: bool) -> Any:
         return _narrowed(m, result, array)
 
     return tree.unflatten(structure, packed(m, leaves, reduce))
+
+
+def _separately(here: Scope, label: str, leaves: list[Any], op: str, groups: Groups | None) -> list[Any]:
+    """all_reduce of leaves in one meeting, of which only the small ones are packed."""
+    m = here.engine.backend
+    places = separate_buckets(m, leaves)
+    arrays = [leaves[b[0]] if len(b) == 1 else flat(m, [leaves[i] for i in b]) for b in places]
+    wide = [_widened(m, x, op) for x in arrays]
+    event = _begin_several(here, label, arrays)
+    reduced = here.engine.all_reduce_separate([x for x, _ in wide], [native for _, native in wide], groups)
+    here.ring.end(event, *here.engine.waited())
+    results: list[Any] = [None] * len(leaves)
+    for bucket, array, result in zip(places, arrays, reduced, strict=True):
+        narrow = _narrowed(m, result, array)
+        shapes = [tuple(leaves[i].shape) for i in bucket]
+        for i, part in zip(bucket, [narrow] if len(bucket) == 1 else cut(m, narrow, shapes, 1), strict=True):
+            results[i] = part
+    return results
 
 
 def _reduced(engine: Engine, x: Any, op: Any, groups: Groups | None) -> Any:
@@ -133,17 +154,10 @@ def all_gather(x: Tree, groups: Any) -> Tree:
     def gather(array: Any) -> Any:
         return noted(here, "all_gather", array, lambda: here.engine.all_gather(array, partition))
 
-    if here.engine.uneven and (len(leaves) == 1 or not _same_shapes(here, leaves, partition)):
+    if len(leaves) == 1 or not here.engine.same_shapes([tuple(leaf.shape) for leaf in leaves], partition):
         return tree.unflatten(structure, [gather(leaf) for leaf in leaves])
     shapes = [(members * leaf.shape[0], *leaf.shape[1:]) for leaf in leaves]
     return tree.unflatten(structure, packed(m, leaves, gather, shapes, rows_out=members))
-
-
-def _same_shapes(here: Scope, leaves: list[Any], groups: Groups | None) -> bool:
-    """Whether all members of the group bring arrays of the same shapes, which may then travel together."""
-    shapes = [tuple(leaf.shape) for leaf in leaves]
-    gathered = noted(here, "all_gather(shapes)", None, lambda: here.engine.all_gather_object(shapes, groups))
-    return all(other == shapes for other in gathered)
 
 
 def reduce_scatter(x: Tree, op: str, groups: Any) -> Tree:
@@ -405,6 +419,16 @@ def noted(scope: Scope, label: str, x: Any, call: Callable[[], Any]) -> Any:
 
 ALL_REPLICAS = -1
 """The replica number of events in a program that all replicas share."""
+
+
+def _begin_several(scope: Scope, label: str, arrays: list[Any]) -> Any:
+    """As `_begin`, of arrays that travel in one message: how many numbers, and of what dtypes."""
+    dtypes = [scope.engine.backend.dtype_of(x) for x in arrays]
+    shapes = [tuple(x.shape) for x in arrays]
+    size = sum(size_bytes(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
+    numbers = (sum(map(math.prod, shapes)),)
+    dtype = "+".join(dict.fromkeys(dtypes))
+    return scope.ring.begin(scope.index, label, site(), numbers, dtype, size)
 
 
 def _begin(scope: Scope, label: str, x: Any) -> Any:

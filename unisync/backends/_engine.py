@@ -36,6 +36,7 @@ class Engine(ABC):
     devices: tuple[Any, ...]
     timeout_s: float
     uneven: bool = False  # whether replicas may bring arrays of different lengths to all_gather
+    separate: bool = False  # whether `all_reduce_separate` spares the packing of large arrays
 
     # Running and moving.
 
@@ -110,9 +111,25 @@ class Engine(ABC):
 
     # What an engine may do better than this.
 
+    def all_agree(self, value: Any, groups: Groups | None) -> bool:
+        """Whether all members of the group bring equal Python values; in a traced program, when it is traced."""
+        return all(other == value for other in self.all_gather_object(value, groups))
+
     def all_reduce_mean(self, x: Any, groups: Groups | None) -> Any:
         """The mean over the group, of a floating-point or complex dtype; the vjp is the mean of the cotangents."""
         return self.backend.divide(self.all_reduce(x, "sum", groups), len(groups[0]) if groups else self.size)
+
+    def all_reduce_separate(self, xs: Sequence[Any], ops: Sequence[str], groups: Groups | None) -> list[Any]:
+        """As all_reduce, or all_reduce_mean for "mean", of several arrays through which no gradient is taken."""
+        raise NotImplementedError
+
+    def same_shapes(self, shapes: Sequence[tuple[int, ...]], groups: Groups | None) -> bool:
+        """Whether the members of the group are known to bring arrays of the same shapes; all of them ask."""
+        return not self.uneven
+
+    def traced(self, x: Any) -> bool:
+        """Whether a gradient is being taken through x, where the engine can tell."""
+        return False
 
     def send(self, x: Any, to: int) -> None:
         """Hand a copy of x to a replica, without waiting for it."""

@@ -17,6 +17,10 @@ BUCKET_BYTES = 25 * 2**20
 """Leaves of one dtype travel together up to this size."""
 
 
+LARGE_BYTES = 64 * 2**10
+"""From this size on, an array is worth a message part of its own where that spares a copy."""
+
+
 def packed(
     m: Any,
     leaves: list[Any],
@@ -60,6 +64,14 @@ def buckets(m: Any, leaves: list[Any]) -> list[list[int]]:
         bucket.append(i)
         filling[dtype] = bucket, filled + size
     return found
+
+
+def separate_buckets(m: Any, leaves: list[Any]) -> list[list[int]]:
+    """As `buckets`, with each large leaf alone."""
+    sizes = [size_bytes(tuple(leaf.shape), m.dtype_of(leaf)) for leaf in leaves]
+    small = [i for i, size in enumerate(sizes) if size < LARGE_BYTES]
+    packed_places = [[small[i] for i in bucket] for bucket in buckets(m, [leaves[i] for i in small])]
+    return packed_places + [[i] for i, size in enumerate(sizes) if size >= LARGE_BYTES]
 
 
 def flat(m: Any, parts: list[Any], rows: int = 1) -> Any:

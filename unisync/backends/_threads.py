@@ -35,6 +35,7 @@ class ThreadEngine(Engine):
 
     name = "threads"
     uneven = True
+    separate = True
 
     def __init__(self, backend: Any, devices: Sequence[Any], timeout_s: float) -> None:
         self.backend = backend
@@ -194,9 +195,18 @@ class ThreadEngine(Engine):
         host = np.asarray(self.to_host(x), order="C")
         flat = host.reshape(-1)
         small = flat.nbytes * self._members(groups) <= SMALL_BYTES
-        value = flat, None if small else np.empty_like(flat)
-        result = self._meet(x, (op, host.shape), groups, value, small, lambda values: reduction(values, op))
-        return self.from_host(result.reshape(host.shape), x)
+        value = [flat], [None if small else np.empty_like(flat)]
+        result = self._meet(x, (op, host.shape), groups, value, small, lambda values: reduction(values, [op]))
+        return self.from_host(result[0].reshape(host.shape), x)
+
+    def all_reduce_separate(self, xs: Sequence[Any], ops: Sequence[str], groups: Groups | None) -> list[Any]:
+        hosts = [np.asarray(self.to_host(x), order="C") for x in xs]
+        flats = [host.reshape(-1) for host in hosts]
+        small = sum(flat.nbytes for flat in flats) * self._members(groups) <= SMALL_BYTES
+        value = flats, [None if small else np.empty_like(flat) for flat in flats]
+        call = [(op, host.shape, host.dtype) for op, host in zip(ops, hosts, strict=True)]
+        results = self._meet(None, call, groups, value, small, lambda values: reduction(values, ops))
+        return [self.from_host(r.reshape(h.shape), x) for r, h, x in zip(results, hosts, xs, strict=True)]
 
     def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
         def forward(y: Any) -> Any:
@@ -293,6 +303,12 @@ class ThreadEngine(Engine):
 
         return self._meet(None, ("broadcast_object", root), groups, value, True, work)
 
+    def same_shapes(self, shapes: Sequence[tuple[int, ...]], groups: Groups | None) -> bool:
+        scope = _context.scope()
+        assert scope is not None
+        gathered = noted(scope, "all_gather(shapes)", None, lambda: self.all_gather_object(shapes, groups))
+        return all(other == shapes for other in gathered)
+
     def waited(self) -> tuple[int | None, int | None]:
         return self._current.waits[self._rank]
 
@@ -331,10 +347,15 @@ class ThreadEngine(Engine):
 
     def _meet(self, x: Any, call: Any, groups: Any, value: Any, small: bool, work: Callable[[list[Any]], Work]) -> Any:
         """The replica's result of a meeting with its group."""
-        if x is not None:
-            call = (call, str(self.backend.dtype_of(x)))
         run, rank = self._current, self._rank
-        return run.settle(rank, run.enter(rank, Bring(call, groups, value, small, work)))
+        return run.settle(rank, run.enter(rank, self._bring(x, call, groups, value, small, work)))
+
+    def _bring(
+        self, x: Any, call: Any, groups: Any, value: Any, small: bool, work: Callable[[list[Any]], Work]
+    ) -> Bring:
+        noted_last = self.rings[self._rank].events[-1]  # has the dtype that x had before it was widened
+        dtype = None if x is None else str(self.backend.dtype_of(x))
+        return Bring((call, dtype, noted_last.op, noted_last.dtype), groups, value, small, work)
 
     def _exchange(
         self, x: Any, call: Any, groups: Groups | None, part: Callable[[list[np.ndarray], int], np.ndarray]
@@ -372,9 +393,11 @@ class ThreadEngine(Engine):
 
         return noted_back
 
-    def traced(self, x: Any) -> bool:
-        """Whether a gradient is being taken through x."""
-        return False
+
+def check_name(name: str | None) -> None:
+    """Check the name of an engine, where there is only this one."""
+    if name not in (None, ThreadEngine.name):
+        raise unknown("engine", name, (ThreadEngine.name,))
 
 
 @final
@@ -386,15 +409,15 @@ class _Pending(Handle):
         self._run, self._rank = engine._current, engine._rank
         host = np.asarray(engine.to_host(x), order="C")
         self._shape = host.shape
-        call = (("async", op, host.shape), str(engine.backend.dtype_of(x)))
-        bring = Bring(call, groups, (host.reshape(-1), None), True, lambda values: reduction(values, op))
+        value = [host.reshape(-1)], [None]
+        bring = engine._bring(x, (op, host.shape), groups, value, True, lambda values: reduction(values, [op]))
         self._meeting: Meeting | None = self._run.enter(self._rank, bring)
         self._result: Any = None
 
     def wait(self) -> Any:
         if self._meeting is not None:
             array = self._run.settle(self._rank, self._meeting)
-            self._result = self._engine.from_host(array.reshape(self._shape), self._x)
+            self._result = self._engine.from_host(array[0].reshape(self._shape), self._x)
             self._meeting = None
         return self._result
 
@@ -432,9 +455,3 @@ class _Nothing:
 
 def _nothing() -> _Nothing:
     return _Nothing()
-
-
-def check_name(name: str | None) -> None:
-    """Check the name of an engine of a backend that has only this one."""
-    if name is not None and name != ThreadEngine.name:
-        raise unknown("engine", name, (ThreadEngine.name,))
