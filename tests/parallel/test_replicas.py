@@ -2,12 +2,16 @@
 
 import contextlib
 import dataclasses
-from typing import ClassVar
+import json
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import unisync as us
+from unisync import _dispatch
+from unisync.cli import app
 from unisync.errors import ArgumentError, CollectiveMismatchError, NonFiniteError, StateError
 from unisync.parallel import contract
 from unisync.parallel.dealing import deal
@@ -15,7 +19,7 @@ from unisync.parallel.dealing import deal
 DRAWS = np.random.default_rng(7)
 IMAGES = DRAWS.normal(size=(53, 8, 8, 1)).astype(np.float32)
 LABELS = DRAWS.integers(0, 5, 53)
-TOKENS = DRAWS.integers(0, 11, (22, 6))
+TOKENS = DRAWS.integers(0, 11, (24, 6))
 
 THREADS = ("numpy", "torch")
 
@@ -55,6 +59,7 @@ def train(replicas, made, data, epochs=2, batch_size=16, **options):
     """The trainer after training in a world of so many replicas; `made` makes it there."""
     with world_of(replicas):
         trainer = made()
+        assert trainer.replicas == replicas
         trainer.train(data, epochs=epochs, batch_size=batch_size, verbose=False, **options)
         return trainer, trainer.history.step_losses
 
@@ -69,11 +74,12 @@ CASES = {  # name → (how to make the trainer, data, tolerance)
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_are_those_of_one_replica(backend, case):
-    """Full batches of 16, then one of 5 samples (53) or 6 (22): with 4 replicas some hold no real sample."""
+    """53 images: the last batch has 5 samples, so that of 4 replicas some hold no real sample."""
     made, data, tolerance = CASES[case]
-    trainer, expected = train(1, made, data)
+    size = 8 if data[0] is TOKENS else 16
+    trainer, expected = train(1, made, data, batch_size=size)
     for replicas in (2, 4):
-        replicated, losses = train(replicas, made, data)
+        replicated, losses = train(replicas, made, data, batch_size=size)
         assert len(losses) == len(expected)
         assert losses == pytest.approx(expected, rel=tolerance), replicas
         for ours, theirs in zip(replicated.history, trainer.history, strict=True):
@@ -141,7 +147,7 @@ def test_synchronised_batch_norm_is_that_of_the_whole_batch(backend):
 
 def test_batch_norm_alone_sees_its_own_rows_and_no_padding(backend):
     """Replica 0 of 2 sees rows 0 to 7; in the second batch replica 1 sees nothing, and nothing becomes NaN."""
-    with world_of(2) as world:
+    with world_of(2):
         trainer = make(us.nn.Sequential([us.nn.Flatten(), us.nn.BatchNorm(64), us.nn.Linear(64, 5)]))
         trainer.step((IMAGES[:16], LABELS[:16]))
         mean = IMAGES[:8].reshape(8, 64).mean(axis=0)
@@ -149,7 +155,6 @@ def test_batch_norm_alone_sees_its_own_rows_and_no_padding(backend):
         assert np.isfinite(trainer.step((IMAGES[:1], LABELS[:1])).loss)
         one = us.parallelize(trainer.model, params=trainer.params, state=trainer.state, loss=trainer.loss)
         assert trainer.evaluate((IMAGES, LABELS))["loss"] == pytest.approx(one.evaluate((IMAGES, LABELS))["loss"])
-        assert world.size == 2
 
 
 def test_evaluate_and_predict_in_order_over_uneven_batches(backend):
@@ -189,7 +194,7 @@ def numbers(trainer):
 def test_training_resumes_bit_for_bit(backend, tmp_path):
     model = mlp(us.nn.BatchNorm(16, sync=True), us.nn.Dropout(0.3))
     adam = us.optim.adam(us.optim.warmup_cosine(0.02, 3, 12))
-    data = IMAGES[:40], LABELS[:40]
+    data = IMAGES[:32], LABELS[:32]
     with world_of(2):
         whole = make(model, adam)
         whole.train(data, epochs=2, batch_size=16, verbose=False)
@@ -198,7 +203,7 @@ def test_training_resumes_bit_for_bit(backend, tmp_path):
         first.save(tmp_path / "run")
         second = us.load(tmp_path / "run", optimizer=adam)
         second.train(data, epochs=1, batch_size=16, verbose=False)
-        assert second.steps == whole.steps == 6
+        assert second.steps == whole.steps == 4
         for a, b in zip(numbers(whole), numbers(second), strict=True):
             assert np.array_equal(a, b)
         assert second.history.step_losses == whole.history.step_losses
@@ -300,7 +305,8 @@ def test_steps_without_sync_go_their_own_ways(backend):
     with us.init_distributed(replicas=2):
         trainer = make(mlp(), loss=loss, dtype="float64")
         whole = trainer.evaluate((x, y))["loss"]
-        engine, batch = trainer._engine, (us.asarray(x.astype(np.float64)), us.asarray(y), None)
+        engine: Any = trainer._engine
+        batch = (us.asarray(x.astype(np.float64)), us.asarray(y), None)
         figures = engine.step(*batch, sync=False)
         assert float(figures[0]) == pytest.approx(whole, rel=1e-10)
         assert bool(figures[1])
@@ -321,10 +327,47 @@ def test_replicas_draw_different_numbers(backend):
     with us.init_distributed(replicas=2):
         trainer = make(mlp(us.nn.Dropout(0.5)))
         trainer.step(rows)
-        assert trainer._engine.keyed
-        trainer._engine.step(us.asarray(rows[0]), us.asarray(rows[1]), None, sync=False)
-        a, b = (us.to_numpy(trainer._engine._kept["params"][r]["1"]["weight"]) for r in range(2))
+        engine: Any = trainer._engine
+        assert engine.keyed
+        engine.step(us.asarray(rows[0]), us.asarray(rows[1]), None, sync=False)
+        a, b = (us.to_numpy(engine._kept["params"][r]["1"]["weight"]) for r in range(2))
         assert not np.array_equal(a, b)
+
+
+def test_a_trainer_does_not_outlive_its_world(backend):
+    with us.init_distributed(replicas=2):
+        trainer = make(mlp())
+        loss = trainer.step((IMAGES[:16], LABELS[:16])).loss
+    for use in (lambda: trainer.step((IMAGES[:16], LABELS[:16])), lambda: trainer.predict(IMAGES)):
+        with pytest.raises(StateError, match="which has ended"):
+            use()
+    alone = make(mlp(), params=trainer.params)
+    assert alone.step((IMAGES[:16], LABELS[:16])).loss < loss
+
+
+def test_losses_that_wait_to_be_read_hold_no_gradients():
+    """A loss travels in one buffer with the gradients; up to 32 steps wait to be read."""
+    with us.backend("numpy"), us.init_distributed(replicas=2):
+        trainer = make(mlp())
+        trainer.step((IMAGES[:16], LABELS[:16]))
+        loss: Any = trainer._engine.step(IMAGES[:16], LABELS[:16], None)[0]
+        assert all(value.base is None or value.base.size == 1 for value in map(np.asarray, loss._values))
+
+
+def test_the_command_trains_with_replicas(backend, tmp_path, monkeypatch):
+    monkeypatch.setattr(_dispatch, "_chosen", None)  # what --backend sets
+
+    def losses(replicas):
+        file = tmp_path / f"{replicas}.json"
+        options = ["--backend", backend, "--replicas", str(replicas), "--epochs", "1", "--batch-size", "500"]
+        result = CliRunner().invoke(app, ["train", "mlp", *options, "--json", str(file)])
+        assert result.exit_code == 0, result.output
+        return json.loads(file.read_text())["step_losses"]
+
+    try:
+        assert losses(2) == pytest.approx(losses(1), rel=1e-4)
+    finally:
+        us.init_distributed(replicas=1).end()
 
 
 def test_options_that_need_one_replica(backend):

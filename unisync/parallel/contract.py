@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def compare(name: str, replicas: list[list[Entry]]) -> None:
         )
 
 
-def _entry(path: str, leaf: object) -> Entry:
+def _entry(path: str, leaf: Any) -> Entry:
     if not is_array(leaf):
         return Entry(path, (), type(leaf).__name__, zlib.crc32(repr(leaf).encode()))
     m = of[type(leaf)]

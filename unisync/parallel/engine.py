@@ -26,11 +26,14 @@ class Engine:
         params: the parameters; not to be handed out (see `lend`).
         state: the model's state; likewise.
         optimizer_state: the optimizer's state; likewise.
+        replicas: 1.
         takes_numpy: whether the steps take NumPy arrays beside native ones.
         saved_optimizer_state: that of a checkpoint, while there is no optimizer.
         steps: how many steps were taken.
         keyed: whether the model draws random numbers in training, as far as is known.
     """
+
+    replicas = 1
 
     def __init__(self, m: Any, params: Tree, state: Tree, key: Key, *, jit: bool, torch_compile: bool) -> None:
         self._m, self._key, self._torch_compile = m, key, torch_compile

@@ -102,7 +102,7 @@ def _engine(m: Any, params: Tree, state: Tree, key: Key, *, jit: bool, torch_com
             f"`{name}` must be {not value} with several replicas, got {value} with {world.size}. "
             "Try: us.init_distributed(replicas=1)."
         )
-    return ReplicatedEngine(world._engine, m, params, state, key, compiles=compiles)
+    return ReplicatedEngine(world, m, params, state, key, compiles=compiles)
 
 
 def _first(values: Tree) -> Tree:

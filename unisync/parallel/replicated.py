@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
-from unisync import _dispatch, tree
+from unisync import _context, _dispatch, tree
 from unisync._dispatch import is_array
 from unisync._key import Key
 from unisync._per_replica import PerReplica, parts
 from unisync._types import Tree
 from unisync.checkpoint import fit
+from unisync.errors import StateError
 from unisync.functional.collectives import broadcast
 from unisync.parallel import contract, replicated_step
 from unisync.parallel.dealing import deal, fill_up
@@ -30,14 +31,16 @@ class ReplicatedEngine:
 
     Attributes:
         takes_numpy: whether the steps take NumPy arrays beside native ones.
+        replicas: how many.
         saved_optimizer_state: that of a checkpoint, while there is no optimizer.
         steps: how many steps were taken.
         keyed: whether the model draws random numbers in training, as far as is known.
     """
 
-    def __init__(self, carrier: Any, m: Any, params: Tree, state: Tree, key: Key, *, compiles: bool) -> None:
-        self._carrier, self._m, self._key, self._compiles = carrier, m, key, compiles
-        self._replicas: int = carrier.size
+    def __init__(self, world: Any, m: Any, params: Tree, state: Tree, key: Key, *, compiles: bool) -> None:
+        self._world, self._m, self._key, self._compiles = world, m, key, compiles
+        self._carrier = world._engine
+        self.replicas: int = world.size
         # Replicas that are not compiled are threads on a CPU, where a flag costs nothing to read.
         self._on_host = not compiles
         self._kept: _Kept = {"params": self._spread(params), "state": self._spread(state)}
@@ -55,7 +58,7 @@ class ReplicatedEngine:
         self._steps: dict[bool, Callable[..., PerReplica]] = {}
         self._evaluate: Any = None
         self._predict: Any = None
-        self._share_state = carrier.spmd(_from_first)
+        self._share_state = self._carrier.spmd(_from_first)
 
     @property
     def params(self) -> Tree:
@@ -113,7 +116,7 @@ class ReplicatedEngine:
     def build(self, recipe: Recipe) -> None:
         """Make the functions of a recipe; they are compiled at their first call."""
         self._recipe, self._proven, self._steps = recipe, False, {}
-        self._evaluate = self._carrier.spmd(replicated_step.evaluation_step(recipe, self._m, self._replicas))
+        self._evaluate = self._carrier.spmd(replicated_step.evaluation_step(recipe, self._m, self.replicas))
 
     def step(
         self, x: Any, y: Any, weights: Any, *, sync: bool = True
@@ -129,6 +132,7 @@ class ReplicatedEngine:
         Returns:
             (loss, ok, metrics, None) of the global batch, read from the replicas when asked for.
         """
+        self._check_alive()
         if not self._agreed:
             self._check_contract()
         if self._ok is None:
@@ -159,29 +163,31 @@ class ReplicatedEngine:
         if not self.keyed:
             return step(*trees)
         # The numbers are the update, the micro-batch in it, and the replica.
-        keys = [self._key.fold_in(self.steps, 0, replica).commit() for replica in range(self._replicas)]
+        keys = [self._key.fold_in(self.steps, 0, replica).commit() for replica in range(self.replicas)]
         return step(*trees, self._carrier.place(keys) if self._compiles else PerReplica(keys))
 
     def _variant(self, sync: bool) -> Callable[..., PerReplica]:
         """The step with or without sync, of which each is compiled once."""
         assert self._recipe is not None
-        step = replicated_step.train_step(self._recipe, self._m, self._on_host, self._replicas, sync=sync)
+        step = replicated_step.train_step(self._recipe, self._m, self._on_host, self.replicas, sync=sync)
         if self.keyed:
             return self._carrier.spmd(step)
         return self._carrier.spmd(lambda *arguments: step(*arguments, self._wire.key()))
 
     def evaluate(self, x: Any, y: Any, weights: Any) -> tuple[Figure, ...]:
         """(loss, *metrics) of a global batch, of replica 0's model, not in training."""
+        self._check_alive()
         values = self._evaluate(self._kept["params"], self._shared_state(), self._deal(x, y, weights))
         return tuple(Figure(value, summed=False) for value in parts(values))
 
     def predict(self, model: Any, x: Any) -> Any:
         """The outputs for a batch, on the host, not in training."""
+        self._check_alive()
         if self._predict is None:
             self._predict = self._carrier.spmd(prediction_step(model))
         rows = x.shape[0]
-        x = fill_up(x, -rows % self._replicas)
-        size = x.shape[0] // self._replicas
+        x = fill_up(x, -rows % self.replicas)
+        size = x.shape[0] // self.replicas
         placed = self._carrier.place([x[i : i + size] for i in range(0, x.shape[0], size)])
         made = self._predict(self._kept["params"], self._shared_state(), placed)
         numpy = _dispatch.load("numpy")
@@ -193,7 +199,7 @@ class ReplicatedEngine:
 
     def _deal(self, x: Any, y: Any, weights: Any) -> PerReplica:
         assert self._recipe is not None
-        return self._carrier.place(deal(x, y, weights, self._replicas, self._recipe.objective.weighs))
+        return self._carrier.place(deal(x, y, weights, self.replicas, self._recipe.objective.weighs))
 
     def _shared_state(self) -> PerReplica:
         """Replica 0's state on all replicas, to evaluate with; brought there once between two steps."""
@@ -202,6 +208,13 @@ class ReplicatedEngine:
             own = self._kept["state"]
             seen = self._seen_state = self._share_state(own) if tree.leaves(own[0]) else own
         return seen
+
+    def _check_alive(self) -> None:
+        if _context.world() is not self._world:
+            raise StateError(
+                f"a trainer of {self.replicas} replicas must be used in the world it was made in, which has ended. "
+                "Try: us.parallelize(model, params=trainer.params, ...), or trainer.save and us.load."
+            )
 
     def _check_contract(self) -> None:
         for part, values in self._kept.items():

@@ -117,6 +117,11 @@ class Trainer:
         self._recipe = None
 
     @property
+    def replicas(self) -> int:
+        """How many replicas it trains: those of the world that it was made in."""
+        return self._engine.replicas
+
+    @property
     def steps(self) -> int:
         """How many steps updated the params."""
         return self._engine.steps
