@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import copy
-import os
-import sys
 import threading
 import weakref
 from abc import abstractmethod
@@ -16,7 +14,7 @@ import numpy as np
 
 from unisync import _context, _dispatch, tree as _tree
 from unisync._context import Scope
-from unisync._events import PACKAGE, Ring, now_ns
+from unisync._events import Ring, now_ns
 from unisync._per_replica import PerReplica
 from unisync._types import Tree, bfloat16, float16, float32
 from unisync.backends._collectives import noted
@@ -155,11 +153,7 @@ class ThreadEngine(Engine):
 
     def _where(self, rank: int) -> str:
         """The line of the user's code that a replica is at."""
-        ident = self._workers[rank].ident if rank < len(self._workers) else None
-        frame = sys._current_frames().get(ident) if ident is not None else None
-        while frame is not None and _inner(frame.f_code.co_filename):
-            frame = frame.f_back
-        return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        return self._workers[rank].where() if rank < len(self._workers) else "?"
 
     def place(self, trees: Sequence[Tree]) -> PerReplica:
         def moved(leaf: Any, device: Any) -> Any:
@@ -304,9 +298,7 @@ class ThreadEngine(Engine):
         return self._meet(None, ("broadcast_object", root), groups, value, True, work)
 
     def same_shapes(self, shapes: Sequence[tuple[int, ...]], groups: Groups | None) -> bool:
-        scope = _context.scope()
-        assert scope is not None
-        gathered = noted(scope, "all_gather(shapes)", None, lambda: self.all_gather_object(shapes, groups))
+        gathered = noted(self._scope, "all_gather(shapes)", None, lambda: self.all_gather_object(shapes, groups))
         return all(other == shapes for other in gathered)
 
     def waited(self) -> tuple[int | None, int | None]:
@@ -334,10 +326,14 @@ class ThreadEngine(Engine):
         return self._local.run
 
     @property
-    def _rank(self) -> int:
+    def _scope(self) -> Scope:
         scope = _context.scope()
         assert scope is not None
-        return scope.index
+        return scope
+
+    @property
+    def _rank(self) -> int:
+        return self._scope.index
 
     def _members(self, groups: Groups | None) -> int:
         return self.size if groups is None else len(groups[0])
@@ -353,7 +349,7 @@ class ThreadEngine(Engine):
     def _bring(
         self, x: Any, call: Any, groups: Any, value: Any, small: bool, work: Callable[[list[Any]], Work]
     ) -> Bring:
-        noted_last = self.rings[self._rank].events[-1]  # has the dtype that x had before it was widened
+        noted_last = self._scope.ring.events[-1]  # has the dtype that x had before it was widened
         dtype = None if x is None else str(self.backend.dtype_of(x))
         return Bring((call, dtype, noted_last.op, noted_last.dtype), groups, value, small, work)
 
@@ -438,14 +434,6 @@ def _map(function: Callable[[Any, Any], Any], tree: Tree, device: Any) -> Tree:
 def _own(values: list[Any], i: int) -> list[Any]:
     """The objects of all for member i: copies of those of the others."""
     return [value if i == j else copy.deepcopy(value) for j, value in enumerate(values)]
-
-
-_STANDARD_LIBRARY = os.path.dirname(threading.__file__) + os.sep
-
-
-def _inner(file: str) -> bool:
-    """Whether a file is of unisync or of Python itself, such as the wait of an Event."""
-    return file.startswith(PACKAGE) or (file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file)
 
 
 class _Nothing:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from unisync._events import PACKAGE
+
+_STANDARD_LIBRARY = os.path.dirname(threading.__file__) + os.sep
 
 
 class Worker:
@@ -17,9 +22,13 @@ class Worker:
         self._thread = threading.Thread(target=_work, args=(self._inbox,), name=f"unisync-replica-{rank}", daemon=True)
         self._thread.start()
 
-    @property
-    def ident(self) -> int | None:
-        return self._thread.ident
+    def where(self) -> str:
+        """The line that the thread is at, outside unisync and Python's own library."""
+        ident = self._thread.ident
+        frame = sys._current_frames().get(ident) if ident is not None else None
+        while frame is not None and _inner(frame.f_code.co_filename):
+            frame = frame.f_back
+        return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def give(self, job: Callable[[], None]) -> None:
         self._inbox.put(job)
@@ -30,6 +39,10 @@ class Worker:
     def join(self, timeout_s: float) -> None:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
+
+
+def _inner(file: str) -> bool:
+    return file.startswith(PACKAGE) or (file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file)
 
 
 def _work(inbox: queue.SimpleQueue[Any]) -> None:
