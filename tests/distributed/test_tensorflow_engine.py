@@ -213,6 +213,14 @@ def test_lengths_may_differ_in_all_gather(engine):
     assert values(back) == [[0.0], [3.0, 6.0], [9.0, 12.0, 15.0]]
 
 
+def test_lengths_may_differ_in_all_gather_of_trees():
+    with us.init_distributed(replicas=2):
+        trees = PerReplica([{"a": us.full(i + 1, i + 1.0), "b": us.full((i + 1, 2), i + 5.0)} for i in range(2)])
+        for each in us.spmd(us.all_gather)(trees):
+            assert np.asarray(each["a"]).tolist() == [1, 2, 2]
+            assert np.asarray(each["b"]).tolist() == [[5, 5], [6, 6], [6, 6]]
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int16", "uint8", "uint32", "int32", "int64", "float64", "complex64"])
 def test_dtypes_of_sums(engine, dtype):
     out = engine.spmd(lambda x: engine.all_reduce(x, "sum", None))(us.ones(2, dtype=dtype))

@@ -111,10 +111,6 @@ class Engine(ABC):
 
     # What an engine may do better than this.
 
-    def all_agree(self, value: Any, groups: Groups | None) -> bool:
-        """Whether all members of the group bring equal Python values; in a traced program, when it is traced."""
-        return all(other == value for other in self.all_gather_object(value, groups))
-
     def all_reduce_mean(self, x: Any, groups: Groups | None) -> Any:
         """The mean over the group, of a floating-point or complex dtype; the vjp is the mean of the cotangents."""
         return self.backend.divide(self.all_reduce(x, "sum", groups), len(groups[0]) if groups else self.size)

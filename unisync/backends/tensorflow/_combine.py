@@ -32,10 +32,12 @@ class Combine:
         self._strategy, self._devices = strategy, devices
         self._accelerators = _on_accelerators(devices)
 
-    def __call__(self, op: str, tensors: list[Any], detail: Any, rows: list[Any]) -> list[Any]:
+    def __call__(self, op: str, tensors: list[Any], detail: Any, beside: list[Any]) -> list[Any]:
         """The result of each replica, which is not one of `tensors` itself."""
         if op == "scatter_rows":
-            return self._scatter(tensors, detail[0], rows)
+            return self._scatter(tensors, detail[0], beside)
+        if op == "all_agree":
+            return self._agreed(beside, detail[0])
         return getattr(self, op)(tensors, *detail)
 
     def all_reduce(self, tensors: list[Any], op: str, groups: Groups | None) -> list[Any]:
@@ -114,6 +116,13 @@ class Combine:
     def _zeros(self, x: Any, replica: int) -> Any:
         with tf.device(self._devices[replica]):
             return tf.zeros_like(x)
+
+    def _agreed(self, values: list[Any], groups: Groups | None) -> list[bool]:
+        found = [True] * len(values)
+        for group in self._groups(groups):
+            for i in group:
+                found[i] = all(values[j] == values[group[0]] for j in group)
+        return found
 
     def barrier(self, tensors: list[Any]) -> list[Any]:
         # One program has one order of its own; that all traces come by is the check.

@@ -31,7 +31,7 @@ class Call(NamedTuple):
     op: str
     detail: tuple[Any, ...]  # what must be equal on all: groups, root, pairs ...
     tensor: Any
-    rows: Any
+    beside: Any  # what may differ: a number of rows, or a Python value
     label: str
     site: str
 
@@ -114,7 +114,7 @@ class Round:
                 f"every replica must call the same collective on arrays of one shape and dtype, got\n{listed}\n{_HINT}"
             )
         op, detail = calls[0].op, calls[0].detail
-        return Answer(self.combine(op, [call.tensor for call in calls], detail, [call.rows for call in calls]))
+        return Answer(self.combine(op, [call.tensor for call in calls], detail, [call.beside for call in calls]))
 
 
 class Answer:
@@ -173,19 +173,23 @@ class Meeting:
 
         return self._call("permute", (pairs,), x, back, label=f"permute({list(pairs)})")
 
+    def all_agree(self, value: Any, groups: Groups | None) -> bool:
+        """Whether all of the group bring equal Python values to the trace."""
+        return self._call("all_agree", (groups,), None, None, value)
+
     def barrier(self) -> None:
         self._call("barrier", (), None, None)
 
     def _call(
-        self, op: str, detail: tuple[Any, ...], x: Any, back: Any, rows: Any = None, label: str | None = None
+        self, op: str, detail: tuple[Any, ...], x: Any, back: Any, beside: Any = None, label: str | None = None
     ) -> Any:
         """This replica's result, once all have come."""
         x = None if x is None else tf.convert_to_tensor(x)
-        call = Call(op, detail, x, rows, label or op, site())
+        call = Call(op, detail, x, beside, label or op, site())
         graph = tf.compat.v1.get_default_graph()
         if isinstance(graph, Scratch):
             # It finds out which tensors a recomputed function uses: only shapes matter, as if all were like this one.
-            return self._round.combine(op, [x] * self._round.size, detail, [rows] * self._round.size)[self.index]
+            return self._round.combine(op, [x] * self._round.size, detail, [beside] * self._round.size)[self.index]
         if graph is not self._round.graph:
             raise TraceError(
                 f"us.{op} must be called in the replica's own program, got a call in a loop, branch or tf.function "

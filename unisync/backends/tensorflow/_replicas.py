@@ -22,7 +22,7 @@ from unisync.errors import ArgumentTypeError, CollectiveError, TraceError
 
 
 class Layout:
-    """The structures, shapes and dtypes of per-replica trees; what it costs to compare is paid once.
+    """The structures, shapes and dtypes of per-replica trees; two that are equal are compared in full only once.
 
     Attributes:
         structures: each replica's.
@@ -50,7 +50,13 @@ class Layout:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Layout) and self._key == other._key)
+        if not isinstance(other, Layout):
+            return NotImplemented
+        if self._key is not other._key:
+            if self._key != other._key:
+                return False
+            other._key = self._key
+        return True
 
     def tree(self, tensors: list[Any], replica: int) -> Tree:
         """One replica's tree, out of the tensors of all."""

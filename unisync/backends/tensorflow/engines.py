@@ -94,6 +94,7 @@ class Mirrored(Engine):
 
     name = "mirrored"
     uneven = True
+    separate = True
 
     def __init__(self, devices: tuple[str, ...], timeout_s: float) -> None:
         self.backend = _dispatch.load("tensorflow")
@@ -169,6 +170,13 @@ class Mirrored(Engine):
 
     def barrier(self) -> None:
         self._meeting("barrier").barrier()
+
+    def same_shapes(self, shapes: Sequence[tuple[int, ...]], groups: Groups | None) -> bool:
+        return self._meeting("all_gather").all_agree(list(shapes), groups)
+
+    def all_reduce_separate(self, xs: Sequence[Any], ops: Sequence[str], groups: Groups | None) -> list[Any]:
+        meeting = self._meeting("all_reduce")
+        return [meeting.all_reduce(x, op, groups) for x, op in zip(xs, ops, strict=True)]
 
     def replica_index(self) -> int:
         return self._meeting("replica_index").index
