@@ -73,6 +73,11 @@ def import_engines(name: str) -> ModuleType:
     return importlib.import_module(f"unisync.backends.{name}.engines")
 
 
+def import_by_hand(name: str) -> ModuleType:
+    """The module with a backend's collectives without unisync: `collective(op, value, engine)`, `results`, `wait`."""
+    return importlib.import_module(f"unisync.backends.{name}.by_hand")
+
+
 def _imported(value: object, package: str) -> bool:
     origin = getattr(value, "__module__", None) or ""
     if origin in ("typing", "functools", "collections.abc"):

@@ -1,4 +1,4 @@
-"""The command line: `unisync train`, `unisync doctor`. A thin face over the library."""
+"""The command line: `unisync train`, `unisync doctor`, `unisync bench`. A thin face over the library."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from unisync.cli.bench import app as bench
 from unisync.cli.doctor import doctor
 from unisync.cli.train import train
 from unisync.errors import UnisyncError
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(doctor)
+app.add_typer(bench)
 
 
 def main() -> None:

@@ -1,0 +1,50 @@
+"""jax's own collectives under jit(shard_map(...)), for `unisync bench`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from unisync._per_replica import PerReplica
+
+_AXIS = "replica"
+
+
+@contextlib.contextmanager
+def collective(op: str, value: PerReplica, engine: Any) -> Iterator[Callable[[], Any]]:
+    """A function that does the collective on the replicas' arrays, once per call."""
+    mesh, spec = Mesh(list(engine.devices), (_AXIS,)), PartitionSpec(_AXIS)
+    arrays, size = list(value), len(value)
+    shape = (size * arrays[0].shape[0], *arrays[0].shape[1:])
+    x = jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, spec), arrays)
+    mapped = jax.shard_map(_functions(size)[op], mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    compiled = jax.jit(mapped)
+    yield lambda: jax.block_until_ready(compiled(x))
+
+
+def _functions(size: int) -> dict[str, Callable[[Any], Any]]:
+    lax = jax.lax
+    return {
+        "all_reduce": lambda x: lax.psum(x, _AXIS),
+        "all_gather": lambda x: lax.all_gather(x, _AXIS, tiled=True),
+        "reduce_scatter": lambda x: lax.psum_scatter(x, _AXIS, tiled=True),
+        # lax.pbroadcast has no CPU version.
+        "broadcast": lambda x: lax.psum(jnp.where(lax.axis_index(_AXIS) == 0, x, jnp.zeros_like(x)), _AXIS),
+        "all_to_all": lambda x: lax.all_to_all(x, _AXIS, 0, 0, tiled=True),
+        "permute": lambda x: lax.ppermute(x, _AXIS, [(i, (i + 1) % size) for i in range(size)]),
+    }
+
+
+def results(returned: Any) -> list[Any]:
+    """Each replica's array, from what that function returned."""
+    return [shard.data for shard in returned.addressable_shards]
+
+
+def wait(value: PerReplica) -> None:
+    """Until the arrays of a result are computed."""
+    jax.block_until_ready(value.native)
