@@ -72,6 +72,7 @@ class Pace:
         self.started_s = 0.0
         self._period = PERIOD if queued else 1
         self._queued, self._timeout_s, self._patience_s, self._report = queued, timeout_s, patience_s, report
+        self._waited_s = 0.0
         self._left = self._period
         self._full = not queued  # whether a period has passed already
         self._latest: Callable[[], Any] = _nothing  # an array of the last step
@@ -109,18 +110,18 @@ class Pace:
         if mark is None or mark.is_ready():
             return
         begin = time.monotonic()
-        pause_s = 2e-5
+        # A wait inside jax could not be given up. Looking seldom leaves the cores to the replicas: a fourth of the last
+        # wait, which was for as many steps, and never more than a millisecond too late.
+        pause_s = min(1e-3, max(2e-5, self._waited_s / 4))
         while not mark.is_ready():
             time.sleep(pause_s)
-            waited_s = time.monotonic() - begin
-            # At most a fiftieth of the wait too late, and never more than a millisecond.
-            pause_s = min(1e-3, max(2e-5, waited_s / 50))
-            if waited_s > self._timeout_s:
+            if time.monotonic() - begin > self._timeout_s:
                 raise CollectiveTimeoutError(
                     f"a step must end within timeout_s={self._timeout_s:g} s, got one that has not.\n{self._report()}\n"
                     "Try: a longer timeout_s in us.init_distributed; this process cannot use its devices any more if a "
                     "replica is stuck."
                 )
+        self._waited_s = time.monotonic() - begin
 
     def unfinished(self) -> bool:
         """Whether the step started last is still under way, as far as its results tell."""
