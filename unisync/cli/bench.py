@@ -62,17 +62,24 @@ class Row:
 @app.command()
 def collectives(
     backend: Annotated[
-        str | None, typer.Option(help="numpy, torch, jax or tensorflow [default: UNISYNC_BACKEND, else numpy].")
+        str | None,
+        typer.Option(metavar="NAME", help="numpy, torch, jax or tensorflow [default: UNISYNC_BACKEND, else numpy]."),
     ] = None,
-    replicas: Annotated[int, typer.Option(help="Replicas in this process.")] = 2,
-    op: Annotated[str, typer.Option(help=f"{', '.join(OPS[:-1])} or {OPS[-1]}.")] = "all_reduce",
-    min_bytes: Annotated[str, typer.Option(help="Smallest size; K, M and G are powers of 1024.")] = "1K",
-    max_bytes: Annotated[str, typer.Option(help=f"Largest size; each is {FACTOR} times the one before.")] = "16M",
+    replicas: Annotated[int, typer.Option(metavar="N", help="Replicas in this process.")] = 2,
+    op: Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(OPS[:-1])} or {OPS[-1]}.")] = "all_reduce",
+    min_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="Smallest size; K, M and G are powers of 1024.")
+    ] = "1K",
+    max_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help=f"Largest size; each is {FACTOR} times the one before.")
+    ] = "16M",
     engine: Annotated[
-        str | None, typer.Option(help="threads, shard_map, pmap or mirrored [default: the backend's].")
+        str | None, typer.Option(metavar="NAME", help="threads, shard_map, pmap or mirrored [default: the backend's].")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Kind of device, such as cpu [default: accelerators].")] = None,
-    iterations: Annotated[int, typer.Option(help="Timed calls per size.")] = 50,
+    device: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Kind of device, such as cpu [default: accelerators].")
+    ] = None,
+    iterations: Annotated[int, typer.Option(metavar="N", help="Timed calls per size.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Time a collective for arrays of growing size, beside the same by the engine's own means."""

@@ -64,7 +64,7 @@ def all_gather(x: Tree, *, groups: GroupsArgument = None) -> Tree:
 
     Args:
         x: array or tree of arrays; those of shape () are stacked. Lengths along axis 0 may differ between replicas
-            where each runs code of its own (engine "threads").
+            where each has a shape of its own (engines "threads" and "mirrored"; jax traces one shape for all).
         groups: partition of the replicas.
 
     Returns:
