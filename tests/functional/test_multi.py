@@ -85,6 +85,18 @@ def test_all_finite(backend):
     assert not finite([1.0, float("-inf")], 3.0)
 
 
+@pytest.mark.parametrize("shape", [(100, 60), (60, 100), (3, 4, 5, 100), (6000,)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_all_finite_of_large_arrays(backend, shape, dtype):
+    largest = np.full(shape, np.finfo(dtype).max, dtype)
+    compiled = us.jit(lambda xs: us.multi_all_finite(xs))
+    for place, value, wanted in ((0, 1.0, True), (7, np.nan, False), (-1, np.inf, False), (0, -np.inf, False)):
+        host = largest.copy()
+        host.reshape(-1)[place] = value
+        arrays = [us.asarray(host), us.ones(3)]
+        assert bool(us.multi_all_finite(arrays)) is bool(compiled(arrays)) is wanted
+
+
 def test_where(backend):
     for condition, wanted in ((True, XS), (False, YS)):
         assert_same(us.multi_where(us.asarray(condition), native(XS), native(YS)), wanted)
