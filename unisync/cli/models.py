@@ -117,14 +117,6 @@ MODELS: dict[str, Callable[[Dataset], nn.Sequential]] = {
 }
 
 
-def default_optimizer(name: str) -> tuple[str, float]:
-    """The optimizer and learning rate that a model is trained with if the user does not say: they reach good figures on
-    the digits in ten epochs. SGD where it does, since its trace is the same on every backend; Adam turns the rounding
-    noise of a zero gradient into a full step.
-    """
-    return {"lstm": ("adam", 1e-2), "transformer": ("adam", 3e-3)}.get(name, ("sgd", 0.1))
-
-
 def _from_file(name: str, data: Dataset) -> Any:
     """What a function of a Python file returns, given those of `data`, `input_shape` and `outputs` that it takes."""
     file, _, function_name = name.rpartition(":")
