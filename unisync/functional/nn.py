@@ -510,5 +510,5 @@ def dropout(x: Array, /, rate: float, key: _random.Key) -> Array:
         return x
     if rate == 1.0:
         return m.zeros_like(x)
-    keep = m.bernoulli(key, 1.0 - rate, x.shape, device=m.device(x))  # type: ignore[attr-defined]
+    keep = m.bernoulli(key, 1.0 - rate, m.lengths(x), device=m.device(x))  # type: ignore[attr-defined]
     return m.where(keep, x / (1.0 - rate), 0.0)  # type: ignore[operator]

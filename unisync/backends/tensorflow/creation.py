@@ -79,6 +79,11 @@ def scalar(value, like, /):
     return _dtypes.constant(value, _dtypes.with_number(like.dtype, value))
 
 
+def lengths(x, /):
+    """The lengths of the axes: ints, and scalars where they are unknown while tracing."""
+    return _shapes.shape_of(x)
+
+
 def empty(shape, *, dtype=None, device=None):
     return zeros(shape, dtype=dtype, device=device)
 
