@@ -156,6 +156,10 @@ def huber(outputs: Any, targets: Any, weights: Any = None, *, delta: float = 1.0
     return _weighted_mean(m, 0.5 * near * near + delta * (distance - near), weights)
 
 
+_UNSIGNED = {np.dtype(f"int{bits}"): np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
+"""What a negative label is very large in, so that one pass finds all that are out of range."""
+
+
 def check_labels(labels: np.ndarray, classes: int) -> None:
     """Raises unless every label lies in [0, classes).
 
@@ -170,7 +174,10 @@ def check_labels(labels: np.ndarray, classes: int) -> None:
         >>> import numpy as np
         >>> us.losses.check_labels(np.array([0, 2, 1]), 3)
     """
-    if labels.size == 0 or (labels.min() >= 0 and labels.max() < classes):
+    unsigned = _UNSIGNED.get(labels.dtype)
+    if labels.size == 0 or (unsigned is not None and labels.view(unsigned).max() < classes):
+        return
+    if labels.min() >= 0 and labels.max() < classes:
         return
     place = tuple(int(i) for i in np.argwhere((labels < 0) | (labels >= classes))[0])
     where = f"row {place[0]}" + (f", position {place[1:]}" if len(place) > 1 else "") if place else "the only label"

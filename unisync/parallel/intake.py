@@ -13,6 +13,9 @@ from unisync.data import as_batch
 from unisync.errors import DataError
 from unisync.functional.conversion import convert
 
+_SMALL = 4096
+"""Bytes up to which to copy an array takes less time than to ask where it lies."""
+
 
 @final
 class Intake:
@@ -66,7 +69,11 @@ class Intake:
             is_float = array.dtype.kind == "f"
             if is_float and array.dtype != self._host_dtype:
                 array = array.astype(self._host_dtype)
-            elif self._compiled and not self.fresh and array.__array_interface__["data"][0] % 64 == 0:
+            elif (
+                self._compiled
+                and not self.fresh
+                and (array.nbytes <= _SMALL or array.__array_interface__["data"][0] % 64 == 0)
+            ):
                 # jax reads aligned memory in place, perhaps after the caller has filled it with the next batch.
                 array = array.copy()
             if self._compiled and self._device is None and not (is_float and self._dtype == "bfloat16"):
@@ -94,6 +101,9 @@ class Intake:
             DataError: labels are not integers, or one is out of range.
         """
         if not self._takes_labels:
+            return
+        if self._classes is not None and type(labels) is np.ndarray and labels.dtype.kind in "iu":
+            losses.check_labels(labels, self._classes)
             return
         dtype = str(of[type(labels)].dtype_of(labels))
         if not dtype.startswith(("int", "uint")):
