@@ -68,6 +68,8 @@ def train_step(recipe: Recipe, m: Any, on_host: bool) -> Callable[..., Stepped]:
             an `if`; else it is made on the device, and the host need not wait.
     """
     gradients = gradients_of(recipe, m)
+    if on_host:
+        return _host_step(recipe, m, gradients)
 
     def step(
         params: Tree, state: Tree, optimizer_state: Tree, ok: Any, x: Any, y: Any, weights: Any, key: Any
@@ -75,16 +77,48 @@ def train_step(recipe: Recipe, m: Any, on_host: bool) -> Callable[..., Stepped]:
         (loss, (outputs, new_state)), grads = gradients(params, state, x, y, weights, key)
         metrics = batch_means(recipe.metrics, outputs, y, weights)
         ok = m.logical_and(ok, m.multi_all_finite([loss, *tree.leaves(grads)]))
-        if on_host and not bool(ok):
-            return Stepped(params, state, optimizer_state, ok, loss, metrics)
         new_params, new_optimizer_state = update_params(recipe.optimizer, grads, optimizer_state, params)
-        if on_host:
-            return Stepped(new_params, new_state, new_optimizer_state, ok, loss, metrics)
         new, old = (new_params, new_state, new_optimizer_state), (params, state, optimizer_state)
         params, state, optimizer_state = keep(m, ok, new, old)
         return Stepped(params, state, optimizer_state, ok, loss, metrics)
 
     return step
+
+
+def _host_step(recipe: Recipe, m: Any, gradients: Callable[..., Any]) -> Callable[..., Stepped]:
+    """The step where the host can look at the numbers at once: nothing is computed twice, and nobody but the engine
+    having the params and the optimizer state, they are updated in place."""
+    flatten = tree.Flattener().flatten
+    in_place = updates_in_place(recipe.optimizer)
+
+    def step(
+        params: Tree, state: Tree, optimizer_state: Tree, ok: Any, x: Any, y: Any, weights: Any, key: Any
+    ) -> Stepped:
+        (loss, (outputs, new_state)), grads = gradients(params, state, x, y, weights, key)
+        metrics = batch_means(recipe.metrics, outputs, y, weights)
+        ok = m.logical_and(ok, m.multi_all_finite([loss, *flatten(grads)[0]]))
+        if not bool(ok):
+            return Stepped(params, state, optimizer_state, ok, loss, metrics)
+        if in_place and not _holds(m, new_state, params):
+            params, optimizer_state = recipe.optimizer.step(grads, optimizer_state, params, donate=True)
+        else:
+            params, optimizer_state = update_params(recipe.optimizer, grads, optimizer_state, params)
+        return Stepped(params, new_state, optimizer_state, ok, loss, metrics)
+
+    return step
+
+
+def updates_in_place(optimizer: Any) -> bool:
+    """Whether it is one of ours, whose `step` knows how to."""
+    from unisync.optim import Transform
+
+    return isinstance(optimizer, Transform)
+
+
+def _holds(m: Any, state: Tree, params: Tree) -> bool:
+    """Whether the model has put params, or views of them, into its state."""
+    leaves = [leaf for leaf in tree.leaves(state) if is_array(leaf)] if state else None
+    return bool(leaves) and m.shares_memory(leaves, tree.leaves(params))
 
 
 def gradients_of(recipe: Recipe, m: Any) -> Callable[..., Any]:

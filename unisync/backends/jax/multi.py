@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from unisync.backends.jax import _dtypes
 
 
-def multi_add(xs, ys, /, *, alpha=1.0):
+def multi_add(xs, ys, /, *, alpha=1.0, reuse=None):
     if type(alpha) is float and alpha == 1.0:
         return [_as(x, x + y) for x, y in zip(xs, ys, strict=True)]
     return [_as(x, x + _of(alpha, x) * y) for x, y in zip(xs, ys, strict=True)]
@@ -19,11 +19,11 @@ def _as(x, result):
     return result if result.dtype == x.dtype else result.astype(x.dtype)
 
 
-def multi_addcdiv(xs, ys, zs, /, *, value=1.0):
+def multi_addcdiv(xs, ys, zs, /, *, value=1.0, reuse=None):
     return [x + _of(value, x) * (y / z) for x, y, z in zip(xs, ys, zs, strict=True)]
 
 
-def multi_addcmul(xs, ys, zs, /, *, value=1.0):
+def multi_addcmul(xs, ys, zs, /, *, value=1.0, reuse=None):
     return [x + _of(value, x) * (y * z) for x, y, z in zip(xs, ys, zs, strict=True)]
 
 
@@ -46,11 +46,11 @@ def multi_divide(xs, ys, /):
     return [x / y for x, y in zip(xs, ys, strict=True)]
 
 
-def multi_lerp(xs, ys, /, *, weight):
+def multi_lerp(xs, ys, /, *, weight, reuse=None):
     return [x + _of(weight, x) * (y - x) for x, y in zip(xs, ys, strict=True)]
 
 
-def multi_mean_square(xs, ys, /, *, decay):
+def multi_mean_square(xs, ys, /, *, decay, reuse=None):
     return [decay * x + (1.0 - decay) * (y * y) for x, y in zip(xs, ys, strict=True)]
 
 
