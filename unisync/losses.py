@@ -50,6 +50,8 @@ def softmax_cross_entropy(outputs: Any, targets: Any, weights: Any = None, *, la
         )
     if type(targets) is np.ndarray:  # host data: the check costs little
         check_labels(targets, outputs.shape[-1])
+    if weights is None and not label_smoothing:
+        return m.softmax_cross_entropy_with_integer_labels(outputs, targets, mean=True)
     values = m.softmax_cross_entropy_with_integer_labels(outputs, targets)
     if label_smoothing:
         if not 0.0 <= label_smoothing <= 1.0:

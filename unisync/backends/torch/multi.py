@@ -14,6 +14,8 @@ from unisync.backends.torch._dtypes import NUMBERS as _NUMBERS
 
 _kernels: Any = torch  # the foreach functions are not in its type stubs
 _dtype = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
+_is_cpu = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
+_is_recorded = torch.Tensor.requires_grad.__get__  # type: ignore[attr-defined]
 
 
 def multi_add(
@@ -27,7 +29,7 @@ def multi_add(
         return _cast(_kernels._foreach_add(xs, ys, alpha=alpha), xs)
     if reuse is xs:
         _kernels._foreach_add_(xs, ys, alpha=alpha)
-    elif all(y.is_cpu for y in ys):  # the list kernels, which are loops there, would need a second pass
+    elif all(map(_is_cpu, ys)):  # the list kernels, which are loops there, would need a second pass
         for x, y in zip(xs, ys, strict=True):
             torch.add(x, y, alpha=alpha, out=y)
     else:
@@ -38,7 +40,7 @@ def multi_add(
 
 def _writable(xs: Sequence[Any], *others: Sequence[Any]) -> bool:
     """Whether results may be written over xs: autograd does not record, and they are of the same dtypes."""
-    return _alike(xs, *others) and not _recorded([x for ys in others for x in ys])
+    return _alike(xs, *others) and not any(map(_recorded, others))
 
 
 def _cast(results: Any, xs: Sequence[Any]) -> list[Any]:
@@ -54,7 +56,7 @@ def multi_addcdiv(
     if not xs:
         return []
     if type(value) in _NUMBERS and _alike(xs, ys, zs):
-        if reuse is None or _recorded([*xs, *ys, *zs]):
+        if reuse is None or not _writable(reuse, xs, ys, zs):
             return list(_kernels._foreach_addcdiv(xs, ys, zs, value=value))
         _kernels._foreach_addcdiv_(reuse, ys, zs, value=value)
         return list(reuse)
@@ -67,7 +69,7 @@ def multi_addcmul(
     if not xs:
         return []
     if type(value) in _NUMBERS and _alike(xs, ys, zs):
-        if reuse is None or _recorded([*xs, *ys, *zs]):
+        if reuse is None or not _writable(reuse, xs, ys, zs):
             return list(_kernels._foreach_addcmul(xs, ys, zs, value=value))
         _kernels._foreach_addcmul_(reuse, ys, zs, value=value)
         return list(reuse)
@@ -96,7 +98,7 @@ def multi_all_finite(xs: Sequence[Any], /) -> Any:
 
 def _on_cpu(xs: Sequence[Any]) -> bool:
     """Whether a flag may be read at once: it costs nothing on a CPU, and would break a graph that is being compiled."""
-    return not torch.compiler.is_compiling() and all(x.is_cpu for x in xs)
+    return not torch.compiler.is_compiling() and all(map(_is_cpu, xs))
 
 
 def _finite_sum(xs: Sequence[Any]) -> bool:
@@ -114,7 +116,7 @@ def multi_lerp(
     if not xs:
         return []
     if type(weight) in _NUMBERS and _alike(xs, ys):
-        if reuse is None or _recorded([*xs, *ys]):
+        if reuse is None or not _writable(reuse, xs, ys):
             return list(_kernels._foreach_lerp(xs, ys, weight))
         _kernels._foreach_lerp_(reuse, ys, weight)
         return list(reuse)
@@ -139,7 +141,7 @@ def multi_mean_square(
 
 def _recorded(xs: Sequence[Any]) -> bool:
     """Whether autograd records what is done with the arrays; it may need what an in-place kernel would overwrite."""
-    return any(x.requires_grad for x in xs)
+    return any(map(_is_recorded, xs))
 
 
 def multi_multiply(xs: Sequence[Any], ys: Sequence[Any], /) -> list[Any]:
