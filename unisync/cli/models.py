@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,10 +126,12 @@ def _from_file(name: str, data: Dataset) -> Any:
     path = Path(file).expanduser()
     if not path.is_file():
         raise ArgumentError(f"`model` file {file!r} does not exist. Try: a path relative to {str(Path.cwd())!r}.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"unisync_model_{path.stem}", path)
     assert spec is not None  # a path that ends in .py always has a loader
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.path.append(str(path.resolve().parent))  # for what the file imports from beside it
     spec.loader.exec_module(module)
     function = getattr(module, function_name, None)
     if not callable(function):

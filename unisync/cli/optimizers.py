@@ -13,13 +13,12 @@ from unisync.errors import ArgumentError, unknown
 from unisync.optim.recipes import RECIPES
 
 SCHEDULES = ("cosine", "constant")
-_WARMUP = 10  # one step in ten
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An optimizer, its highest learning rate, and how that changes over the steps."""
+    """An optimizer, its first learning rate, and how that changes over the steps."""
 
     optimizer: str
     learning_rate: float
@@ -29,9 +28,8 @@ class Choice:
         """The transform for a training of so many steps."""
         options: dict[str, Any] = {"momentum": 0.9} if self.optimizer == "sgd" else {}
         rate: Any = self.learning_rate
-        if self.schedule == "cosine" and steps > 1:
-            warmup = max(steps // _WARMUP, 1)
-            rate = optim.warmup_cosine(rate, warmup, steps, init=rate / (warmup + 1))
+        if self.schedule == "cosine":
+            rate = optim.cosine(rate, steps)
         return optim.by_name(self.optimizer, rate, **options)
 
     def __str__(self) -> str:
@@ -48,8 +46,7 @@ def choose(
         data: what it is trained on.
         optimizer: a name; None for the model's own.
         learning_rate: None for the model's own, or the optimizer's if that was named.
-        schedule: "cosine": up to the learning rate in the first tenth of the steps, then down half a cosine;
-            "constant".
+        schedule: "cosine": from the learning rate down to 0 over all steps; "constant".
 
     Raises:
         UnknownNameError: there is no such optimizer or schedule; names the nearest.
@@ -69,7 +66,7 @@ def choose(
 
 
 def default_optimizer(model: str, data: Dataset) -> tuple[str, float]:
-    """The optimizer and highest learning rate for a model if the user names none.
+    """The optimizer and first learning rate for a model if the user names none.
 
     Those of the named models reach good figures on the digits in ten epochs. It is SGD where SGD does, since its trace
     is the same on every backend; Adam turns the rounding noise of a zero gradient into a full step. Targets that are
@@ -80,4 +77,4 @@ def default_optimizer(model: str, data: Dataset) -> tuple[str, float]:
     return _CLASSIFIERS[model] if data.classes is not None else ("adam", 1e-2)
 
 
-_CLASSIFIERS = {"mlp": ("sgd", 0.1), "cnn": ("sgd", 0.1), "lstm": ("adam", 1e-2), "transformer": ("adam", 3e-3)}
+_CLASSIFIERS = {"mlp": ("sgd", 0.05), "cnn": ("sgd", 0.05), "lstm": ("adam", 1e-2), "transformer": ("adam", 3e-3)}

@@ -36,7 +36,7 @@ def train(
         typer.Option(metavar="NAME", help="numpy, torch, jax or tensorflow. [default: $UNISYNC_BACKEND, else numpy]"),
     ] = None,
     epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the training data.")] = 10,
-    batch_size: Annotated[int, typer.Option(metavar="N", help="Samples per step.")] = 64,
+    batch_size: Annotated[int, typer.Option(metavar="N", help="Samples per step.")] = 32,
     optimizer: Annotated[
         str | None,
         typer.Option(
@@ -46,10 +46,10 @@ def train(
     ] = None,
     lr: Annotated[
         float | None,
-        typer.Option(metavar="RATE", help="Highest learning rate. [default: the model's or the optimizer's]"),
+        typer.Option(metavar="RATE", help="First learning rate. [default: the model's or the optimizer's]"),
     ] = None,
     schedule: Annotated[
-        str, typer.Option(metavar="NAME", help="cosine (after a warm-up of a tenth of the steps) or constant.")
+        str, typer.Option(metavar="NAME", help="cosine (down to 0 over all steps) or constant.")
     ] = "cosine",
     seed: Annotated[int, typer.Option(metavar="N", help="Settles parameters, data order and dropout.")] = 0,
     save: Annotated[
