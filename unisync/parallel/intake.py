@@ -13,8 +13,9 @@ from unisync.data import as_batch
 from unisync.errors import DataError
 from unisync.functional.conversion import convert
 
-_SMALL = 4096
-"""Bytes up to which to copy an array takes less time than to ask where it lies."""
+_SMALL = 1 << 18
+"""Bytes up to which to copy an array takes less time than to ask NumPy where it lies: 10 µs against 19 with cold caches
+for 200 KB, 3 against 1 with warm ones."""
 
 
 @final
