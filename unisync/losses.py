@@ -212,7 +212,7 @@ def _weighted_mean(m: Any, values: Any, weights: Any) -> Any:
 
 def _same(a: Any, b: Any) -> bool:
     """Whether two shapes agree; sizes unknown while tracing (None) agree with all."""
-    return len(a) == len(b) and all(m == n or m is None or n is None for m, n in zip(a, b, strict=True))
+    return a == b or (len(a) == len(b) and all(m == n or m is None or n is None for m, n in zip(a, b, strict=True)))
 
 
 def _text(x: Any) -> str:

@@ -96,8 +96,9 @@ def _host_step(recipe: Recipe, m: Any, gradients: Callable[..., Any]) -> Callabl
     ) -> Stepped:
         (loss, (outputs, new_state)), grads = gradients(params, state, x, y, weights, key)
         metrics = batch_means(recipe.metrics, outputs, y, weights)
-        ok = m.logical_and(ok, m.multi_all_finite([loss, *flatten(grads)[0]]))
-        if not bool(ok):
+        if ok:
+            ok = m.multi_all_finite([loss, *flatten(grads)[0]])
+        if not ok:
             return Stepped(params, state, optimizer_state, ok, loss, metrics)
         if in_place and not _holds(m, new_state, params):
             params, optimizer_state = recipe.optimizer.step(grads, optimizer_state, params, donate=True)
@@ -122,12 +123,12 @@ def _holds(m: Any, state: Tree, params: Tree) -> bool:
 
 
 def gradients_of(recipe: Recipe, m: Any) -> Callable[..., Any]:
-    """(params, state, x, y, weights, key) → ((loss, (outputs, new state)), gradients)."""
+    """(params, state, x, y, weights, key) → ((loss, (outputs, or None without metrics, new state)), gradients)."""
 
     def objective(params: Tree, state: Tree, x: Any, y: Any, weights: Any, key: Any) -> Any:
         outputs, new_state = forward(recipe.model, params, state, x, weights, True, key)
         recipe.observe(outputs)
-        return recipe.objective(outputs, y, weights), (outputs, new_state)
+        return recipe.objective(outputs, y, weights), (outputs if recipe.metrics else None, new_state)
 
     return m.value_and_grad(objective, 0, True)
 

@@ -91,7 +91,9 @@ def _leaves(trees: tuple[Tree, ...], nested: bool, flattener: _tree.Flattener) -
     # torch.compile traces through optree alone, not through what a flattener remembers.
     leaves, structure = (_tree if torch.compiler.is_compiling() else flattener).flatten(trees)
     for i, leaf in enumerate(leaves):
-        if type(leaf) is not torch.Tensor and not isinstance(leaf, torch.Tensor):
+        if type(leaf) is torch.Tensor and leaf.is_floating_point():
+            continue
+        if not isinstance(leaf, torch.Tensor):
             leaf = _asarray(leaf) if isinstance(leaf, (float, _np.ndarray, _np.generic)) else leaf
             leaves[i] = leaf
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
