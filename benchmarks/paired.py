@@ -1,8 +1,8 @@
 """Compare ways to do the same thing: interleaved in random order, as ratios, with an interval and an A/A control.
 
 Absolute times on a shared machine prove nothing; the ratio of two runs next to each other in time does. Every
-round runs each candidate once, in an order drawn anew; the baseline runs twice, and the ratio of its two runs (the
-control) shows what the machine's noise alone looks like.
+round runs each candidate once, in an order drawn anew; the baseline takes part twice, and the ratio of its two runs
+(the control) shows what the machine's noise alone looks like.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ def compare(
 
     Args:
         baseline: which of the candidates the others are divided by.
-        candidates: name → function without arguments.
+        candidates: name → function without arguments. One named CONTROL is the control: a second instance of the
+            baseline, where to run one function twice as often as the others would keep its data in the caches.
         rounds: how many interleaved rounds.
         calls: how often a candidate is called in one round; its time is the mean.
         warmup: uncounted rounds before.
         seed: of the orders and of the bootstrap.
     """
-    runs = {**candidates, CONTROL: candidates[baseline]}
+    runs = {CONTROL: candidates[baseline], **candidates}
     order = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in runs}
     gc.collect()

@@ -23,6 +23,8 @@ FUNCTIONAL = Path(us.__file__).parent / "functional"
 
 EXTRAS: dict[str, str] = {
     "describe": "the framework's version and devices, for `unisync doctor`",
+    "shares_memory": "whether a write to one list of arrays may change another: the trainer asks before it writes",
+    "lengths": "a shape for draws: TensorFlow may not know all of x.shape while it traces",
     "scalar": "a Python number as a 0-d array beside another: dispatch needs it for a number on the left",
 }
 """Public functions of a backend that are not in the specification."""

@@ -15,7 +15,7 @@ from unisync._dispatch import (
 from unisync._per_replica import PerReplica as PerReplica
 from unisync._types import (
     bfloat16 as bfloat16,
-    bool_ as bool,
+    bool as bool,
     complex64 as complex64,
     complex128 as complex128,
     float16 as float16,

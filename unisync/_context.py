@@ -1,4 +1,4 @@
-"""What surrounding code tells a piece of code: which rows of a batch are padding, which replica it runs in, which world."""
+"""What surrounding code tells a piece of code: which rows are padding, which replica it runs in, which world."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def name(dtype: Any) -> DType:
 
 _NAMES: dict[Any, DType] = {
     **DTYPES,
-    "bool_": t.bool_,
-    bool: t.bool_,
+    "bool_": t.bool,
+    bool: t.bool,
     int: t.DEFAULT_INT,
     float: t.DEFAULT_FLOAT,
     complex: t.DEFAULT_COMPLEX,
@@ -121,12 +121,12 @@ def accumulator(dtype: DType) -> DType:
     """The dtype in which `sum` and `prod` of an array of `dtype` accumulate and return by default."""
     if dtype in KINDS["unsigned integer"]:
         return t.uint64
-    return t.int64 if dtype == t.bool_ or dtype in KINDS["integral"] else dtype
+    return t.int64 if dtype == t.bool or dtype in KINDS["integral"] else dtype
 
 
 def bits(dtype: DType) -> int:
     """The size of one element in bits."""
-    return 8 if dtype == t.bool_ else int("".join(c for c in dtype.removeprefix("b") if c.isdigit()))
+    return 8 if dtype == t.bool else int("".join(c for c in dtype.removeprefix("b") if c.isdigit()))
 
 
 @final

@@ -1,7 +1,7 @@
 """Where every collective and step leaves its stamps: a ring per replica for hang reports, and a sink for the profiler.
 
-Four stamps in nanoseconds of `time.perf_counter_ns`: `arrival` (inputs ready, collective issued), `blocked` (the caller starts to
-wait), `resumed` (it goes on), `done` (the result is complete locally). A stamp that an engine cannot see is None.
+Four stamps in nanoseconds of `time.perf_counter_ns`: `arrival` (inputs ready, collective issued), `blocked` (the caller
+starts to wait), `resumed` (it goes on), `done` (the result is complete locally). One that an engine cannot see is None.
 """
 
 from __future__ import annotations

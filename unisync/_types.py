@@ -37,7 +37,7 @@ class DType(str):
         return f"us.{self}"
 
 
-bool_ = DType("bool")
+bool = DType("bool")
 int8 = DType("int8")
 int16 = DType("int16")
 int32 = DType("int32")
@@ -56,7 +56,7 @@ complex128 = DType("complex128")
 DTYPES: dict[str, DType] = {
     str(d): d
     for d in (
-        bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+        bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
         float16, bfloat16, float32, float64, complex64, complex128,
     )
 }  # fmt: skip
@@ -67,7 +67,7 @@ DEFAULT_INT = int64
 DEFAULT_COMPLEX = complex64
 
 KINDS: dict[str, tuple[DType, ...]] = {
-    "bool": (bool_,),
+    "bool": (bool,),
     "signed integer": (int8, int16, int32, int64),
     "unsigned integer": (uint8, uint16, uint32, uint64),
     "integral": (int8, int16, int32, int64, uint8, uint16, uint32, uint64),

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import optree
 from optree import PyTreeSpec as Structure
@@ -90,3 +90,40 @@ def map_with_path(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree
     """
     named = unflatten(structure(tree), paths(tree))
     return map(function, named, tree, *rest)
+
+
+@final
+class Flattener:
+    """Flattens trees that are nearly always of one structure: to follow the one met last is ten times as fast as to
+    find it anew.
+
+    Example:
+        >>> flattener = us.tree.Flattener()
+        >>> flattener.flatten({"b": 2, "a": 1})[0], flattener.flatten({"b": 4, "a": 3})[0]
+        ([1, 2], [3, 4])
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[Structure, frozenset[type]] | None = None
+
+    def flatten(self, tree: Tree) -> tuple[list[Any], Structure]:
+        """As `us.tree.flatten`."""
+        if self._last is not None:
+            structure, types = self._last
+            try:
+                found = structure.flatten_up_to(tree)
+            except ValueError:  # it is of another structure
+                pass
+            else:
+                if types.issuperset([type(leaf) for leaf in found]):  # not so where a leaf has become a tree
+                    return found, structure
+        found, structure = flatten(tree)
+        self._last = structure, frozenset([type(leaf) for leaf in found])
+        return found, structure
+
+    def map(self, function: Callable[[Any], Any], tree: Tree) -> Tree:
+        """As `us.tree.map`."""
+        found, structure = self.flatten(tree)
+        return unflatten(structure, [function(leaf) for leaf in found])

@@ -182,12 +182,13 @@ def test_convolution_in_patches_is_xlas_own(case, rng):
 
 
 def test_large_convolutions_are_xlas_own():
-    def primitives(n):
-        shapes = [jax.ShapeDtypeStruct(s, "float32") for s in ((n, 64, 64, 64), (8, 64, 3, 3))]
+    def primitives(n, k):
+        shapes = [jax.ShapeDtypeStruct(s, "float32") for s in ((n, 16, 16, 64), (8, 64, k, k))]
         return str(jax.make_jaxpr(us.nn.conv2d)(*shapes))
 
-    assert "conv_general_dilated" in primitives(64)
-    assert "conv_general_dilated" not in primitives(1)
+    assert "conv_general_dilated" in primitives(64, 3)
+    assert "conv_general_dilated" not in primitives(1, 3)
+    assert "conv_general_dilated" not in primitives(1024, 1)  # no patches: a matrix product
 
 
 def test_attention_to_nothing_is_zero():

@@ -251,12 +251,25 @@ def test_the_host_sees_the_memory_of_a_tensor():
     assert not us.to_numpy(x).flags.writeable
 
 
-@pytest.mark.parametrize("dtype", [d for d in EVERY if d != "bfloat16"])
-def test_dlpack_shares_memory(dtype):
+def aligned_ones(dtype):
+    """1000 ones that TensorFlow need not copy: aligned for its kernels."""
     room = np.empty(20000, np.uint8)
-    start = -pointer(room) % 64  # TensorFlow copies what is not aligned for its kernels
+    start = -pointer(room) % 64
     x = room[start : start + 1000 * np.dtype(dtype).itemsize].view(dtype)
     x[:] = 1
+    return x
+
+
+def test_asarray_copies_what_it_could_share():
+    x = aligned_ones("float32")
+    y, returned = us.asarray(x), us.namespace().jit(lambda x: x)(x)
+    x[:] = 2
+    assert host(y).max() == host(returned).max() == 1
+
+
+@pytest.mark.parametrize("dtype", [d for d in EVERY if d != "bfloat16"])
+def test_dlpack_shares_memory(dtype):
+    x = aligned_ones(dtype)
     assert pointer(us.to_numpy(us.convert(x, "tensorflow"))) == pointer(x)
 
 

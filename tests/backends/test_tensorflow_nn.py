@@ -133,6 +133,7 @@ OPERATIONS = {
         (None, 4),
         lambda x: us.nn.softmax_cross_entropy_with_integer_labels(x, us.argmax(x, axis=-1)),
     ),
+    "dropout": ((None, 50), lambda x: us.nn.dropout(x, 0.5, us.random.Key(0))),
     "embedding": ((None, 3), lambda x: us.nn.embedding(us.eye(3), us.argmax(x, axis=-1))),
 }
 

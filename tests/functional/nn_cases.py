@@ -186,4 +186,11 @@ def cases() -> list[Case]:
             lambda x, y: tf.cross_entropy(x.movedim(-1, 1), y, reduction="none"),
             differentiable=1,
         ),
+        Case(
+            "softmax_cross_entropy_with_integer_labels",
+            (_x(2, 3, 4), np.asarray([[0, 1, 2], [3, 3, 0]])),
+            lambda x, y: tf.cross_entropy(x.movedim(-1, 1), y),
+            kwargs={"mean": True},
+            differentiable=1,
+        ),
     ]

@@ -73,6 +73,40 @@ def test_scalars_may_be_arrays(backend, call):
         assert_same(a, us.to_numpy(n))
 
 
+@pytest.mark.parametrize(
+    ("name", "count", "reused", "kwargs"),
+    [
+        ("multi_add", 2, 0, {}),
+        ("multi_add", 2, 1, {}),
+        ("multi_add", 2, 0, {"alpha": -0.5}),
+        ("multi_add", 2, 1, {"alpha": -0.5}),
+        ("multi_addcdiv", 3, 0, {"value": 0.5}),
+        ("multi_addcmul", 3, 0, {"value": 0.5}),
+        ("multi_lerp", 2, 0, {"weight": 0.25}),
+        ("multi_mean_square", 2, 0, {"decay": 0.75}),
+    ],
+)
+def test_in_memory_nobody_needs(backend, name, count, reused, kwargs):
+    """The same results; where arrays can be written to, in that memory; the rest is unchanged."""
+    lists = [native([x.copy() for x in values]) for values in (XS, YS, ZS)[:count]]
+    wanted = getattr(us, name)(*lists, **kwargs)
+    before = [[us.to_numpy(x).copy() for x in xs] for xs in lists]
+    got = getattr(us, name)(*lists, **kwargs, reuse=lists[reused])
+    assert_same(got, [us.to_numpy(w) for w in wanted])
+    assert us.namespace().shares_memory(got, lists[reused]) == (backend in ("numpy", "torch"))
+    for i in set(range(count)) - {reused}:
+        assert_same(lists[i], before[i])
+
+
+def test_shares_memory(backend):
+    m = us.namespace()
+    x = us.asarray(np.arange(6.0, dtype="float32").reshape(2, 3).copy())
+    y = us.asarray(np.zeros(3, "float32"))
+    assert m.shares_memory([y, x[1]], [x]) == (backend in ("numpy", "torch"))
+    assert not m.shares_memory([x + 0.0], [x, y])
+    assert not m.shares_memory([], [x])
+
+
 def test_all_finite(backend):
     def finite(*values):
         result = us.multi_all_finite([us.asarray(v) for v in values])
@@ -83,6 +117,18 @@ def test_all_finite(backend):
     assert finite([1.0, 2.0], 3.0)
     assert not finite([1.0, 2.0], float("nan"))
     assert not finite([1.0, float("-inf")], 3.0)
+
+
+@pytest.mark.parametrize("shape", [(100, 60), (60, 100), (3, 4, 5, 100), (6000,)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_all_finite_of_large_arrays(backend, shape, dtype):
+    largest = np.full(shape, np.finfo(dtype).max, dtype)
+    compiled = us.jit(lambda xs: us.multi_all_finite(xs))
+    for place, value, wanted in ((0, 1.0, True), (7, np.nan, False), (-1, np.inf, False), (0, -np.inf, False)):
+        host = largest.copy()
+        host.reshape(-1)[place] = value
+        arrays = [us.asarray(host), us.ones(3)]
+        assert bool(us.multi_all_finite(arrays)) is bool(compiled(arrays)) is wanted
 
 
 def test_where(backend):

@@ -116,6 +116,32 @@ def test_one_array_and_no_array(backend):
 
 
 @pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("wrap", [lambda t: t, lambda t: o.chain(o.freeze("1"), t), lambda t: o.partition({"0": t}, t)])
+def test_donated_params_and_state_give_the_same(backend, name, wrap):
+    optimizer, results = wrap(o.by_name(name, 0.1)), []
+    for donate in (False, True):
+        params, grads = tree(), tree(value=-0.5)
+        state = optimizer.init(params)
+        for _ in range(3):
+            params, state = optimizer.step(grads, state, params, donate=donate)
+        results.append((params, state, grads))
+    assert_equal(*results, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"], indirect=True)
+def test_donated_arrays_are_updated_in_place_unless_somebody_may_keep_them(backend):
+    keeper = o.Transform(lambda params: {"last": params}, lambda grads, state, params=None: (grads, {"last": params}))
+    for optimizer, in_place in ((o.adam(0.1), True), (o.chain(o.adam(0.1), keeper), False), (keeper, False)):
+        params = tree()
+        before = us.tree.leaves(params)
+        values = arrays(params)
+        after, _ = optimizer.step(tree(value=-0.5), optimizer.init(params), params, donate=True)
+        assert us.namespace().shares_memory(us.tree.leaves(after), before) == in_place
+        kept = [np.array_equal(us.to_numpy(x), value) for x, value in zip(before, values, strict=True)]
+        assert in_place or all(kept)
+
+
+@pytest.mark.parametrize("name", RECIPES)
 def test_nothing_is_changed_in_place(backend, name):
     optimizer = o.by_name(name, 0.1)
     params, grads = tree(), tree(value=-0.5)

@@ -119,6 +119,31 @@ def test_lent_trees_stay_as_they_are(backend):
     assert not np.array_equal(us.to_numpy(made.params["1"]["weight"]), copies[0]["1"]["weight"])
 
 
+@dataclasses.dataclass(frozen=True)
+class Remembers(us.nn.Layer):
+    """A layer whose state is the weight of the step before, the very array."""
+
+    def init_params(self, key):
+        return {"weight": np.ones(10)}
+
+    def init_state(self):
+        return {"before": np.zeros(10)}
+
+    def apply(self, params, state, x, train=False, key=None):
+        return x * params["weight"], {"before": params["weight"]}
+
+
+def test_params_that_a_model_keeps_are_not_overwritten(backend):
+    made = trainer(us.nn.Sequential([us.nn.Flatten(), us.nn.Linear(64, 10), Remembers()]))
+    for _ in range(3):
+        before = us.to_numpy(made.params["2"]["weight"]).copy()
+        made.step(digits_like(8))
+        made.step(digits_like(8))
+        middle = us.to_numpy(made.state["2"]["before"])
+        assert not np.array_equal(middle, before)
+        assert not np.array_equal(middle, us.to_numpy(made.params["2"]["weight"]))
+
+
 def test_dropout_draws_by_seed_and_step(backend):
     x, y = digits_like(64)
 

@@ -25,7 +25,7 @@ Op = Literal["sum", "mean", "max", "min", "prod"]
 OPS: tuple[str, ...] = ("sum", "mean", "max", "min", "prod")
 
 _WIDER: dict[DType, DType] = {
-    t.bool_: t.int8, t.float16: t.float32, t.bfloat16: t.float32,
+    t.bool: t.int8, t.float16: t.float32, t.bfloat16: t.float32,
     t.uint8: t.int32, t.uint16: t.int32, t.uint32: t.int64,
 }  # fmt: skip
 """In what dtype those that not every engine reduces are reduced."""
@@ -81,7 +81,7 @@ def _reduced(engine: Engine, x: Any, op: Any, groups: Groups | None) -> Any:
 
 
 def _check_op(op: str, dtype: DType) -> None:
-    exact = dtype == t.bool_ or dtype in t.KINDS["integral"]
+    exact = dtype == t.bool or dtype in t.KINDS["integral"]
     if op == "mean" and exact:
         raise ArgumentTypeError(f"`x` must be of a floating-point dtype for op='mean', got {dtype}. Try: op='sum'.")
     if op in ("max", "min") and dtype in t.KINDS["complex floating"]:
@@ -93,7 +93,7 @@ def _widened(m: Any, x: Any, op: str) -> tuple[Any, str]:
     wide = _WIDER.get(dtype)
     if wide is None:
         return x, op
-    if dtype == t.bool_:  # a logical or, or a logical and
+    if dtype == t.bool:  # a logical or, or a logical and
         op = "max" if op in ("sum", "max") else "min"
     return m.astype(x, wide), op
 
@@ -172,7 +172,7 @@ def reduce_scatter(x: Tree, op: str, groups: Any) -> Tree:
     label = f"reduce_scatter({op})"
 
     def scatter(array: Any) -> Any:
-        if m.dtype_of(array) == t.bool_:  # only "sum", which is a logical or, not a sum that could wrap
+        if m.dtype_of(array) == t.bool:  # only "sum", which is a logical or, not a sum that could wrap
             wide = m.astype(array, t.int32)
         else:
             wide, _ = _widened(m, array, op)

@@ -52,7 +52,7 @@ def write(path: str | Path, trees: Mapping[str, Tree], info: Mapping[str, Any]) 
     from safetensors.numpy import save_file
 
     folder = Path(path)
-    _check_target(folder)
+    check_target(folder)
     arrays: dict[str, np.ndarray] = {}
     encoded = {name: encode(tree, name, arrays) for name, tree in trees.items()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,13 @@ def read(path: str | Path) -> Saved:
         raise CheckpointError(f"{str(path)!r} is damaged ({error!r}). Try: an earlier checkpoint.") from error
 
 
-def _check_target(folder: Path) -> None:
+def check_target(path: str | Path) -> None:
+    """Check, before hours of training, that a checkpoint may be written there.
+
+    Raises:
+        CheckpointError: the path is a file, or a folder of something else.
+    """
+    folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"`path` must be a folder, got the file {str(folder)!r}. Try: another name.")
     if folder.is_dir() and any(folder.iterdir()):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import dataclasses
 import importlib.util
+import json
 import os
 import platform
 import time
@@ -14,13 +15,19 @@ from typing import Annotated, Any, final
 import numpy as np
 import typer
 
+import unisync as us
 from unisync import _dispatch
+from unisync.backends import installed
 from unisync.errors import MissingDependencyError
 
-_COPY_BYTES = 16 * 2**20  # larger arrays get fresh pages each time, whose making would be timed instead
+_COPY_BYTES = 8 * 2**20  # larger arrays get fresh pages each time, whose making would be timed instead
+_COPIES = 64  # until an allocator gives the same memory again
 _OPTIONAL = {  # module → (what it is for, extra)
+    "torch": ("the torch backend", "torch"),
+    "jax": ("the jax backend", "jax"),
+    "tensorflow": ("the tensorflow backend", "tensorflow"),
     "sklearn": ("the digits data", "examples"),
-    "mpi4py": ("NumPy over processes and machines", "mpi"),
+    "mpi4py": ("NumPy on many machines", "mpi"),
     "tensorboardX": ("TensorBoard logs", "tensorboard"),
     "matplotlib": ("plots", "plot"),
 }
@@ -38,30 +45,36 @@ class BackendReport:
     error: str | None = None
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A library that is not installed, what it would be for, and how to get it."""
+
+    module: str
+    purpose: str
+    cure: str
+
+
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
-    """List backends with versions, devices and measured copy bandwidth, and what is missing with the cure."""
+    """Show backends, devices, copy speeds, and what is missing."""
     reports = [examine(name) for name in _dispatch.BACKENDS]
     machine = _machine()
-    missing = {
-        module: f"for {purpose}: pip install '.[{extra}]' in unisync's source folder"
+    missing = [
+        Missing(module, purpose, f"pip install '.[{extra}]'")
         for module, (purpose, extra) in _OPTIONAL.items()
         if importlib.util.find_spec(module) is None
-    }
+    ]
     if as_json:
-        import dataclasses
-        import json
-
-        print(
-            json.dumps({"machine": machine, "backends": [dataclasses.asdict(r) for r in reports], "missing": missing})
-        )
+        content = {"machine": machine, "backends": reports, "missing": missing}
+        print(json.dumps(content, default=dataclasses.asdict, indent=1))
     else:
         _show(machine, reports, missing)
 
 
 def examine(name: str) -> BackendReport:
-    """Load a backend, ask it for its devices, and measure how fast it moves 16 MiB on its default device."""
+    """Load a backend, ask it for its devices, and measure how fast it moves 8 MiB on its default device."""
     try:
         module = _dispatch.load(name)
     except MissingDependencyError as error:
@@ -73,13 +86,14 @@ def examine(name: str) -> BackendReport:
 
 
 def _copy_bandwidth(module: Any) -> float:
-    """GB moved from one array to another per second (each byte counted once; 1 GB = 1e9 bytes), best of eight.
+    """GB moved from one array to another per second (each byte counted once; 1 GB = 1e9 bytes), best of 64.
 
-    Measured on a negation, since frameworks whose arrays cannot change do not copy when asked to.
+    8 MiB can stay in a CPU's cache. Measured on a negation, since frameworks whose arrays cannot change do not copy
+    when asked to.
     """
     x = module.asarray(np.ones(_COPY_BYTES // 4, np.float32))
     best = float("inf")
-    for _ in range(8):
+    for _ in range(_COPIES):
         start = time.perf_counter()
         module.block_until_ready(module.negative(x))
         best = min(best, time.perf_counter() - start)
@@ -89,7 +103,7 @@ def _copy_bandwidth(module: Any) -> float:
 def _machine() -> dict[str, Any]:
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "unisync": importlib.metadata.version("unisync"),
+        "unisync": us.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": available,
@@ -110,33 +124,26 @@ def _memory() -> dict[str, float | None]:
         return {"memory_gb": None, "memory_available_gb": None}
 
 
-def _show(machine: dict[str, Any], reports: list[BackendReport], missing: dict[str, str]) -> None:
+def _show(machine: dict[str, Any], reports: list[BackendReport], missing: list[Missing]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    console.print(
-        f"unisync {machine['unisync']} on Python {machine['python']}, {machine['system']}, {machine['cores']} cores, "
-        f"{machine['memory_gb']} GB memory ({machine['memory_available_gb']} GB available)",
-        highlight=False,
-    )
-    table = Table()
-    for title, justify in (
-        ("backend", "left"),
-        ("version", "left"),
-        ("devices", "left"),
-        ("engine", "left"),
-        ("copy GB/s", "right"),
-    ):
-        table.add_column(title, justify=justify)
+    console = Console(highlight=False, markup=False)
+    console.print("unisync {unisync}, Python {python}, {system}".format(**machine))
+    console.print("{cores} cores, {memory_gb} GB memory, {memory_available_gb} GB of it available".format(**machine))
+    table = Table("backend", "version", "devices", "engine")
+    table.add_column("copy GB/s", justify="right")
     for r in reports:
         if r.error is None:
-            table.add_row(r.name, r.version, ", ".join(r.devices), "one replica", str(r.copy_gb_per_s))
+            table.add_row(r.name, r.version, "\n".join(r.devices), "one replica", str(r.copy_gb_per_s))
         else:
-            table.add_row(r.name, "not installed", "", "", "")
+            table.add_row(r.name, "cannot be imported" if installed(r.name) else "not installed", "", "", "")
     console.print(table)
     for r in reports:
-        if r.error is not None:
-            console.print(f"{r.name}: {r.error}", highlight=False, markup=False)
-    for module, cure in missing.items():
-        console.print(f"{module} is not installed; {cure}", highlight=False, markup=False)
+        if r.error is not None and installed(r.name):
+            console.print(f"{r.name}: {r.error}")
+    if missing:
+        table = Table("not installed", "needed for", "get it, in unisync's source folder")
+        for m in missing:
+            table.add_row(m.module, m.purpose, m.cure)
+        console.print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,14 +118,6 @@ MODELS: dict[str, Callable[[Dataset], nn.Sequential]] = {
 }
 
 
-def default_optimizer(name: str) -> tuple[str, float]:
-    """The optimizer and learning rate that a model is trained with if the user does not say: they reach good figures on
-    the digits in ten epochs. SGD where it does, since its trace is the same on every backend; Adam turns the rounding
-    noise of a zero gradient into a full step.
-    """
-    return {"lstm": ("adam", 1e-2), "transformer": ("adam", 3e-3)}.get(name, ("sgd", 0.1))
-
-
 def _from_file(name: str, data: Dataset) -> Any:
     """What a function of a Python file returns, given those of `data`, `input_shape` and `outputs` that it takes."""
     file, _, function_name = name.rpartition(":")
@@ -133,10 +126,12 @@ def _from_file(name: str, data: Dataset) -> Any:
     path = Path(file).expanduser()
     if not path.is_file():
         raise ArgumentError(f"`model` file {file!r} does not exist. Try: a path relative to {str(Path.cwd())!r}.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"unisync_model_{path.stem}", path)
     assert spec is not None  # a path that ends in .py always has a loader
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.path.append(str(path.resolve().parent))  # for what the file imports from beside it
     spec.loader.exec_module(module)
     function = getattr(module, function_name, None)
     if not callable(function):

@@ -10,34 +10,58 @@ from typing import Annotated, Any
 import typer
 
 import unisync as us
-from unisync import losses, optim
-from unisync.cli.models import build_model, default_optimizer
+from unisync import checkpoint, losses
+from unisync.cli.models import build_model
+from unisync.cli.optimizers import choose
 from unisync.data import Dataset
+from unisync.data.loader import check_size
 from unisync.errors import ArgumentError, DataError
 
 SCHEMA = "unisync.train/1"
 
 
 def train(
-    model: Annotated[str, typer.Argument(help="mlp, cnn, lstm, transformer, or path/to/file.py:function.")],
-    data: Annotated[str, typer.Option(help="digits, or a FILE.npz, FILE.csv or FILE.txt.")] = "digits",
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="mlp, cnn, lstm, transformer, or path/to/file.py:function.", show_default=False
+        ),
+    ],
+    data: Annotated[str, typer.Option(metavar="DATA", help="digits, FILE.npz, FILE.csv or FILE.txt.")] = "digits",
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What to predict; for a CSV file.", show_default=False)
+    ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="numpy, torch, jax or tensorflow [default: UNISYNC_BACKEND, else numpy]."),
+        typer.Option(metavar="NAME", help="numpy, torch, jax or tensorflow. [default: $UNISYNC_BACKEND, else numpy]"),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 10,
-    batch_size: Annotated[int, typer.Option(help="Samples per step.")] = 64,
-    lr: Annotated[float | None, typer.Option(help="Learning rate [default: the model's or the optimizer's].")] = None,
+    epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the training data.")] = 10,
+    batch_size: Annotated[int, typer.Option(metavar="N", help="Samples per step.")] = 32,
     optimizer: Annotated[
         str | None,
-        typer.Option(help="sgd (momentum 0.9), adam, adamw, rmsprop, adagrad, lion or lamb [default: the model's]."),
+        typer.Option(
+            metavar="NAME",
+            help="sgd (momentum 0.9), adam, adamw, rmsprop, adagrad, lion or lamb. [default: the model's]",
+        ),
     ] = None,
-    replicas: Annotated[int | None, typer.Option(help="Replicas to train with, exactly as one would.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of initial parameters, data order and dropout.")] = 0,
-    target: Annotated[str | None, typer.Option(help="The column to predict, of a CSV file.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Folder to write the trained model to.")] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", help="First learning rate. [default: the model's or the optimizer's]"),
+    ] = None,
+    schedule: Annotated[
+        str, typer.Option(metavar="NAME", help="cosine (down to 0 over all steps) or constant.")
+    ] = "cosine",
+    seed: Annotated[int, typer.Option(metavar="N", help="Settles parameters, data order and dropout.")] = 0,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the trained model there.", show_default=False)
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Replicas to train with, exactly as one would. [default: 1]"),
+    ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File to write the losses and the history to.")
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write losses and history there.", show_default=False),
     ] = None,
 ) -> None:
     """Train a model and print one line per epoch."""
@@ -45,27 +69,23 @@ def train(
         us.set_backend(backend)
     if replicas is not None:
         us.init_distributed(replicas=replicas)
-    _check_writable(json_file)
+    _check_targets(save, json_file)
+    check_size("epochs", epochs)
+    check_size("batch_size", batch_size)
     dataset = _load(data, target)
-    if optimizer is None:
-        optimizer, usual = default_optimizer(model)
-        lr = usual if lr is None else lr
+    chosen = choose(model, dataset, optimizer, lr, schedule)
     trainer = us.parallelize(
         build_model(model, dataset),
         loss=losses.mse if dataset.classes is None else losses.softmax_cross_entropy,
-        optimizer=optim.by_name(optimizer, lr, **({"momentum": 0.9} if optimizer == "sgd" else {})),
+        optimizer=chosen.build(epochs * -(-len(dataset.x_train) // batch_size)),
         seed=seed,
     )
     print(
-        f"{model} on {dataset.name}: {len(dataset.x_train)} samples to train on, {len(dataset.x_test)} to test on, "
-        f"backend {us.current_backend()}, {optimizer}, batches of {batch_size}, seed {seed}"
+        f"{model} on {dataset.name}: {len(dataset.x_train)} samples to train on, {len(dataset.x_test)} to test on\n"
+        f"backend {us.current_backend()}, {chosen}, batches of {batch_size}, seed {seed}",
+        flush=True,
     )
-    history = trainer.train(
-        (dataset.x_train, dataset.y_train),
-        epochs=epochs,
-        batch_size=batch_size,
-        validation=(dataset.x_test, dataset.y_test),
-    )
+    history = trainer.train(dataset, epochs=epochs, batch_size=batch_size)
     if save is not None:
         trainer.save(save)
         print(f"saved to {save}")
@@ -73,7 +93,7 @@ def train(
         _write(json_file, record(model, data, seed, history))
 
 
-def record(model: str, data: str, seed: int, history: Any) -> dict[str, Any]:
+def record(model: str, data: str, seed: int, history: us.History) -> dict[str, Any]:
     """What --json writes: the loss of each step and, per epoch, losses, metrics and seconds."""
     return {
         "schema": SCHEMA,
@@ -95,11 +115,16 @@ def _load(data: str, target: str | None) -> Dataset:
     return us.data.load(data, **({"target": target} if is_csv else {}))
 
 
-def _check_writable(file: Path | None) -> None:
+def _check_targets(save: Path | None, json_file: Path | None) -> None:
     """Fail before hours of training, not after."""
-    if file is not None and not (file.parent.is_dir() and os.access(file.parent, os.W_OK)):
+    if save is not None:
+        checkpoint.check_target(save)
+    if json_file is None:
+        return
+    folder = json_file.parent
+    if json_file.is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise DataError(
-            f"`--json` must be in a folder that can be written to, got {file}. Try: mkdir -p {file.parent}."
+            f"`--json` must be a file in a folder that can be written to, got {json_file}. Try: --json losses.json."
         )
 
 

@@ -1,7 +1,8 @@
 """Arithmetic on lists of arrays at once, for optimizers: one kernel for the whole list where the backend has one.
 
 All take and return lists of arrays of one backend; a `scalar` is a Python number or a 0-d array. Arguments are never
-changed.
+changed, but for those that `reuse` names: nobody may need them any more, and none may share memory with another. Where
+that spares memory traffic (NumPy, torch), the results take their place.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ def _of(xs: Sequence[Any]) -> Any:
     return namespace(xs[0]) if xs else current_namespace()
 
 
-def multi_add(xs: Sequence[Array], ys: Sequence[Array], /, *, alpha: Any = 1.0) -> list[Array]:
+def multi_add(
+    xs: Sequence[Array], ys: Sequence[Array], /, *, alpha: Any = 1.0, reuse: Sequence[Array] | None = None
+) -> list[Array]:
     """xs + alpha · ys.
 
     Args:
         xs: arrays.
         ys: arrays of the same shapes.
         alpha: scalar.
+        reuse: xs or ys, if nobody needs these arrays any more: the results may take their memory.
 
     Returns:
         List of arrays of the xs' shapes and dtypes.
@@ -32,10 +36,18 @@ def multi_add(xs: Sequence[Array], ys: Sequence[Array], /, *, alpha: Any = 1.0) 
         >>> us.multi_add([us.asarray([1.0, 4.0])], [us.asarray([1.0, 4.0])], alpha=2.0)
         [array([ 3., 12.], dtype=float32)]
     """
-    return _of(xs).multi_add(xs, ys, alpha=alpha)
+    return _of(xs).multi_add(xs, ys, alpha=alpha, reuse=reuse)
 
 
-def multi_addcdiv(xs: Sequence[Array], ys: Sequence[Array], zs: Sequence[Array], /, *, value: Any = 1.0) -> list[Array]:
+def multi_addcdiv(
+    xs: Sequence[Array],
+    ys: Sequence[Array],
+    zs: Sequence[Array],
+    /,
+    *,
+    value: Any = 1.0,
+    reuse: Sequence[Array] | None = None,
+) -> list[Array]:
     """xs + value · ys / zs.
 
     Args:
@@ -43,6 +55,7 @@ def multi_addcdiv(xs: Sequence[Array], ys: Sequence[Array], zs: Sequence[Array],
         ys: arrays of the same shapes.
         zs: arrays of the same shapes.
         value: scalar.
+        reuse: xs, if nobody needs these arrays any more: the results may take their memory.
 
     Returns:
         List of arrays of the xs' shapes and dtypes.
@@ -51,10 +64,18 @@ def multi_addcdiv(xs: Sequence[Array], ys: Sequence[Array], zs: Sequence[Array],
         >>> us.multi_addcdiv([us.asarray([1.0, 4.0])], [us.asarray([1.0, 4.0])], [us.asarray([1.0, 4.0])])
         [array([2., 5.], dtype=float32)]
     """
-    return _of(xs).multi_addcdiv(xs, ys, zs, value=value)
+    return _of(xs).multi_addcdiv(xs, ys, zs, value=value, reuse=reuse)
 
 
-def multi_addcmul(xs: Sequence[Array], ys: Sequence[Array], zs: Sequence[Array], /, *, value: Any = 1.0) -> list[Array]:
+def multi_addcmul(
+    xs: Sequence[Array],
+    ys: Sequence[Array],
+    zs: Sequence[Array],
+    /,
+    *,
+    value: Any = 1.0,
+    reuse: Sequence[Array] | None = None,
+) -> list[Array]:
     """xs + value · ys · zs.
 
     Args:
@@ -62,6 +83,7 @@ def multi_addcmul(xs: Sequence[Array], ys: Sequence[Array], zs: Sequence[Array],
         ys: arrays of the same shapes.
         zs: arrays of the same shapes.
         value: scalar.
+        reuse: xs, if nobody needs these arrays any more: the results may take their memory.
 
     Returns:
         List of arrays of the xs' shapes and dtypes.
@@ -70,7 +92,7 @@ def multi_addcmul(xs: Sequence[Array], ys: Sequence[Array], zs: Sequence[Array],
         >>> us.multi_addcmul([us.asarray([1.0, 4.0])], [us.asarray([1.0, 4.0])], [us.asarray([1.0, 4.0])])
         [array([ 2., 20.], dtype=float32)]
     """
-    return _of(xs).multi_addcmul(xs, ys, zs, value=value)
+    return _of(xs).multi_addcmul(xs, ys, zs, value=value, reuse=reuse)
 
 
 def multi_all_finite(xs: Sequence[Array], /) -> Any:
@@ -106,13 +128,16 @@ def multi_divide(xs: Sequence[Array], ys: Sequence[Array], /) -> list[Array]:
     return _of(xs).multi_divide(xs, ys)
 
 
-def multi_lerp(xs: Sequence[Array], ys: Sequence[Array], /, *, weight: Any) -> list[Array]:
+def multi_lerp(
+    xs: Sequence[Array], ys: Sequence[Array], /, *, weight: Any, reuse: Sequence[Array] | None = None
+) -> list[Array]:
     """xs + weight · (ys − xs).
 
     Args:
         xs: arrays.
         ys: arrays of the same shapes.
         weight: scalar.
+        reuse: xs, if nobody needs these arrays any more: the results may take their memory.
 
     Returns:
         List of arrays of the xs' shapes and dtypes.
@@ -121,16 +146,19 @@ def multi_lerp(xs: Sequence[Array], ys: Sequence[Array], /, *, weight: Any) -> l
         >>> us.multi_lerp([us.asarray([1.0, 4.0])], [us.zeros(2)], weight=0.5)
         [array([0.5, 2. ], dtype=float32)]
     """
-    return _of(xs).multi_lerp(xs, ys, weight=weight)
+    return _of(xs).multi_lerp(xs, ys, weight=weight, reuse=reuse)
 
 
-def multi_mean_square(xs: Sequence[Array], ys: Sequence[Array], /, *, decay: float) -> list[Array]:
+def multi_mean_square(
+    xs: Sequence[Array], ys: Sequence[Array], /, *, decay: float, reuse: Sequence[Array] | None = None
+) -> list[Array]:
     """decay · xs + (1 − decay) · ys²: one round of a running mean of squares.
 
     Args:
         xs: arrays, the mean so far.
         ys: arrays of the same shapes.
         decay: Python number.
+        reuse: xs, if nobody needs these arrays any more: the results may take their memory.
 
     Returns:
         List of arrays of the xs' shapes and dtypes.
@@ -139,7 +167,7 @@ def multi_mean_square(xs: Sequence[Array], ys: Sequence[Array], /, *, decay: flo
         >>> us.multi_mean_square([us.asarray([1.0, 4.0])], [us.asarray([3.0, 2.0])], decay=0.5)
         [array([5., 4.], dtype=float32)]
     """
-    return _of(xs).multi_mean_square(xs, ys, decay=decay)
+    return _of(xs).multi_mean_square(xs, ys, decay=decay, reuse=reuse)
 
 
 def multi_multiply(xs: Sequence[Array], ys: Sequence[Array], /) -> list[Array]:

@@ -473,21 +473,22 @@ def embedding(weight: Array, indices: Array, /) -> Array:
     return namespace(weight, indices).embedding(weight, indices)
 
 
-def softmax_cross_entropy_with_integer_labels(logits: Array, labels: Array, /) -> Array:
+def softmax_cross_entropy_with_integer_labels(logits: Array, labels: Array, /, *, mean: bool = False) -> Array:
     """−log softmax(logits)[label], one number per sample; `us.losses.softmax_cross_entropy` averages them.
 
     Args:
         logits: floating-point array of shape (..., classes).
         labels: integer array of shape (...), with values in [0, classes); not checked here.
+        mean: whether to average them, in the same kernel where there is one.
 
     Returns:
-        Array of the labels' shape and the logits' dtype.
+        Array of the labels' shape, or with mean of shape (), and the logits' dtype.
 
     Example:
         >>> us.nn.softmax_cross_entropy_with_integer_labels(us.zeros((1, 2)), us.asarray([1]))
         array([0.6931472], dtype=float32)
     """
-    return namespace(logits, labels).softmax_cross_entropy_with_integer_labels(logits, labels)
+    return namespace(logits, labels).softmax_cross_entropy_with_integer_labels(logits, labels, mean=mean)
 
 
 def dropout(x: Array, /, rate: float, key: _random.Key) -> Array:
@@ -510,5 +511,5 @@ def dropout(x: Array, /, rate: float, key: _random.Key) -> Array:
         return x
     if rate == 1.0:
         return m.zeros_like(x)
-    keep = m.bernoulli(key, 1.0 - rate, x.shape, device=m.device(x))  # type: ignore[attr-defined]
+    keep = m.bernoulli(key, 1.0 - rate, m.lengths(x), device=m.device(x))  # type: ignore[attr-defined]
     return m.where(keep, x / (1.0 - rate), 0.0)  # type: ignore[operator]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from unisync import tree
-from unisync._dispatch import current_namespace, namespace, of
+from unisync._dispatch import current_namespace, namespace
 from unisync._types import Tree
-from unisync.errors import ArgumentError, ArgumentTypeError, NotAnArrayError, StateError
+from unisync.errors import ArgumentError, ArgumentTypeError, StateError
 from unisync.optim._patterns import matches
 
 
@@ -48,7 +48,7 @@ class Transform:
     update: Callable[..., tuple[Tree, Tree]]
     part: Part | None = None
 
-    def step(self, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
+    def step(self, grads: Tree, state: Tree, params: Tree, *, donate: bool = False) -> tuple[Tree, Tree]:
         """The params after one update, and the new state: `update` and `apply_updates` in one, with fewer passes
         over memory.
 
@@ -56,6 +56,8 @@ class Transform:
             grads: tree of gradients, of the structure of the params.
             state: what `init` or the last step returned.
             params: tree of arrays.
+            donate: whether nobody needs params and state any more, and no memory is there twice. Where that is
+                faster (NumPy, torch), they are then updated in place.
 
         Returns:
             (params, state). Frozen params are returned as they are, without a copy.
@@ -67,7 +69,7 @@ class Transform:
             >>> params
             {'weight': array([0.5, 2.5], dtype=float32)}
         """
-        return step(self, grads, state, params)
+        return step(self, grads, state, params, donate)
 
 
 class Updates:
@@ -77,7 +79,7 @@ class Updates:
     calls `values()`: a step of a whole chain ends in one fused params + factor · leaves / divisors.
     """
 
-    __slots__ = ("divisors", "factor", "leaves", "m", "params", "structure")
+    __slots__ = ("divisors", "donated", "factor", "leaves", "m", "params", "structure")
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class Updates:
         m: Any,
         factor: Any = None,
         divisors: list[Any] | None = None,
+        donated: bool = False,
     ) -> None:
         self.leaves = leaves
         self.params = params
@@ -94,6 +97,7 @@ class Updates:
         self.m = m  # the backend module of the leaves
         self.factor = factor  # None: one
         self.divisors = divisors  # None: ones
+        self.donated = donated  # whether the arrays of params and state may be written over
 
     def values(self) -> list[Any]:
         """The numbers: factor · leaves / divisors."""
@@ -108,17 +112,21 @@ class Updates:
         """params + values, in as few passes over memory as there are."""
         factor = 1.0 if self.factor is None else self.factor
         if self.divisors is None:
-            return self.m.multi_add(params, self.leaves, alpha=factor)
-        return self.m.multi_addcdiv(params, self.leaves, self.divisors, value=factor)
+            return self.m.multi_add(params, self.leaves, alpha=factor, reuse=self.spare(params))
+        return self.m.multi_addcdiv(params, self.leaves, self.divisors, value=factor, reuse=self.spare(params))
+
+    def spare(self, arrays: list[Any]) -> list[Any] | None:
+        """Arrays of params or state as the `reuse` of the operation that reads them last."""
+        return arrays if self.donated else None
 
     def replaced(self, leaves: list[Any], factor: Any = None, divisors: list[Any] | None = None) -> Updates:
         """The same place in the tree with other numbers."""
-        return Updates(leaves, self.params, self.structure, self.m, factor, divisors)
+        return Updates(leaves, self.params, self.structure, self.m, factor, divisors, self.donated)
 
     def scaled(self, factor: Any) -> Updates:
         """The updates times a Python number or 0-d array."""
         factor = factor if self.factor is None else self.factor * factor
-        return Updates(self.leaves, self.params, self.structure, self.m, factor, self.divisors)
+        return Updates(self.leaves, self.params, self.structure, self.m, factor, self.divisors, self.donated)
 
     def needed_params(self, who: str) -> list[Any]:
         """The params' leaves.
@@ -159,11 +167,13 @@ class Part:
         init: Updates whose leaves and params are both the params → state.
         update: (Updates, state) → (Updates, state).
         frozen: path patterns of leaves that are hidden from all parts of the chain and get no update.
+        keeps: whether it may hold on to arrays that it is given, so that none may be updated in place.
     """
 
     init: Callable[[Updates], Tree]
     update: Callable[[Updates, Tree], tuple[Updates, Tree]]
     frozen: tuple[str, ...] = ()
+    keeps: bool = False
 
 
 def chain(*transforms: Transform) -> Transform:
@@ -198,7 +208,8 @@ def chain(*transforms: Transform) -> Transform:
             states.append(own)
         return updates, tuple(states)
 
-    return from_part(Part(init, update, tuple(p for part in parts for p in part.frozen)))
+    frozen = tuple(p for part in parts for p in part.frozen)
+    return from_part(Part(init, update, frozen, any(part.keeps for part in parts)))
 
 
 def identity() -> Transform:
@@ -228,19 +239,19 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
         >>> us.optim.apply_updates({"weight": us.ones(2)}, {"weight": us.asarray([1.0, -1.0])})
         {'weight': array([2., 0.], dtype=float32)}
     """
-    leaves, structure = _flatten(params)
+    leaves, structure = _flattener.flatten(params)
     if not leaves:
         return params
     return tree.unflatten(structure, namespace(leaves[0]).multi_add(leaves, _follow(structure, updates, "updates")))
 
 
-def step(transform: Transform, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
+def step(transform: Transform, grads: Tree, state: Tree, params: Tree, donate: bool) -> tuple[Tree, Tree]:
     """See `Transform.step`."""
     part = transform.part
     if part is None:
         updates, state = transform.update(grads, state, params)
         return apply_updates(params, updates), state
-    whole = _enter(grads, params)
+    whole = _enter(grads, params, donate and not part.keeps)
     seen = restrict(whole, part.frozen)
     result, state = part.update(seen, state)
     leaves = result.added_to(seen.needed_params("step"))
@@ -288,7 +299,7 @@ def part_of(transform: Transform) -> Part:
         result, state = transform.update(updates.tree(updates.values()), state, params)
         return updates.replaced(_follow(updates.structure, result, "updates")), state
 
-    return Part(init, update)
+    return Part(init, update, keeps=True)
 
 
 def restrict(updates: Updates, frozen: tuple[str, ...]) -> Updates:
@@ -304,7 +315,8 @@ def pick(updates: Updates, places: Sequence[int], structure: Any) -> Updates:
     params = None if updates.params is None else [updates.params[i] for i in places]
     leaves, divisors = updates.leaves, updates.divisors
     divisors = None if divisors is None else [divisors[i] for i in places]
-    return Updates([leaves[i] for i in places], params, structure, updates.m, updates.factor, divisors)
+    picked = [leaves[i] for i in places]
+    return Updates(picked, params, structure, updates.m, updates.factor, divisors, updates.donated)
 
 
 def expand(leaves: list[Any], whole: Updates, frozen: tuple[str, ...], fill: list[Any] | None) -> list[Any]:
@@ -332,8 +344,11 @@ def substructure(structure: Any, kept: Sequence[int]) -> Any:
     return tree.structure(tree.unflatten(structure, [i if i in places else None for i in range(structure.num_leaves)]))
 
 
-def _enter(grads: Tree, params: Tree | None) -> Updates:
-    leaves, structure = _flatten(grads)
+_flattener = tree.Flattener()
+
+
+def _enter(grads: Tree, params: Tree | None, donated: bool = False) -> Updates:
+    leaves, structure = _flattener.flatten(grads)
     m = namespace(leaves[0]) if leaves else current_namespace()
     if params is None:
         return Updates(leaves, None, structure, m)
@@ -344,26 +359,7 @@ def _enter(grads: Tree, params: Tree | None) -> Updates:
         m = namespace(leaves[0], own[0])
         if [x.dtype for x in leaves] != [x.dtype for x in own]:  # so that the state stays in the params' dtypes
             leaves = [g if g.dtype == p.dtype else m.astype(g, p.dtype) for g, p in zip(leaves, own, strict=True)]
-    return Updates(leaves, own, structure, m)
-
-
-_last: Any = None  # the structure met last, which is nearly always the next one too
-
-
-def _flatten(tree_: Tree) -> tuple[list[Any], Any]:
-    global _last
-    structure = _last
-    if structure is not None:
-        try:
-            leaves = structure.flatten_up_to(tree_)
-            for leaf in leaves:
-                of[type(leaf)]
-            return leaves, structure
-        except (ValueError, NotAnArrayError):
-            pass
-    leaves, structure = tree.flatten(tree_)
-    _last = structure
-    return leaves, structure
+    return Updates(leaves, own, structure, m, donated=donated)
 
 
 def _follow(structure: Any, other: Tree, name: str) -> list[Any]:

@@ -82,7 +82,7 @@ def partition(groups: Mapping[str, Transform], default: Transform | None = None)
                 leaves[i] = leaf
         return updates.replaced(leaves), tuple(states)
 
-    return from_part(Part(init, update))
+    return from_part(Part(init, update, keeps=any(part.keeps for part in parts)))
 
 
 def _whole(part: Part) -> Part:
@@ -94,7 +94,7 @@ def _whole(part: Part) -> Part:
         result, state = part.update(restrict(updates, part.frozen), state)
         return updates.replaced(expand(result.values(), updates, part.frozen, None)), state
 
-    return Part(lambda params: part.init(restrict(params, part.frozen)), update)
+    return Part(lambda params: part.init(restrict(params, part.frozen)), update, keeps=part.keeps)
 
 
 @functools.lru_cache(maxsize=256)

@@ -19,8 +19,9 @@ Part = Literal["params", "state", "optimizer_state"]
 class Engine:
     """Holds params, state and optimizer state, and steps them.
 
-    Where the backend compiles, a step may use the memory of its arguments for its results ("donation"). Trees that were
-    lent to somebody are therefore copied before the next step; nothing is copied otherwise.
+    A step may use the memory of its arguments for its results: a compiled one by "donation", one on the host by
+    updating in place. Trees that were lent to somebody are therefore copied before the next step; nothing is copied
+    otherwise.
 
     Attributes:
         params: the parameters; not to be handed out (see `lend`).
@@ -182,7 +183,7 @@ class Engine:
         )
 
     def _take_back(self) -> None:
-        if self._compiles:
+        if self._compiles or self._on_host:
             for part in self._lent:
                 copied = tree.map(
                     lambda leaf: self._m.asarray(leaf, copy=True) if is_array(leaf) else leaf, getattr(self, part)

@@ -13,6 +13,10 @@ from unisync.data import as_batch
 from unisync.errors import DataError
 from unisync.functional.conversion import convert
 
+_SMALL = 1 << 18
+"""Bytes up to which to copy an array takes less time than to ask NumPy where it lies: 10 µs against 19 with cold caches
+for 200 KB, 3 against 1 with warm ones."""
+
 
 @final
 class Intake:
@@ -39,6 +43,7 @@ class Intake:
         device = m.device(floats[0]) if floats else None
         # Nothing to say where arrays go by themselves.
         self._device = None if device is None or m.device(m.zeros(())) == device else device
+        self._copies = compiled and self._device is None and self._dtype != "bfloat16"
         self._takes_labels = getattr(loss, "func", loss) is losses.softmax_cross_entropy
         self._classes: int | None = None
         self._unchecked: np.ndarray | None = None
@@ -50,6 +55,11 @@ class Intake:
         Raises:
             DataError: it is no batch, or a label is out of range.
         """
+        if type(raw) is tuple and len(raw) == 2 and self._is_plain(*raw):
+            x, y = raw
+            if self._takes_labels and not self.all_checked:
+                losses.check_labels(y, self._classes)  # type: ignore[arg-type]
+            return x.copy(), y.copy(), None, len(x)
         x, y, weights = as_batch(raw)
         if self._takes_labels and not self.all_checked:
             self.check(y)
@@ -59,6 +69,20 @@ class Intake:
             weights = self.native(weights)
         return self.native(x), self.native(y), weights, samples
 
+    def _is_plain(self, x: Any, y: Any) -> bool:
+        """Whether a batch is what most are that a user's own loop passes to a compiled step: a small pair of NumPy
+        arrays in the dtypes of the params and of labels. To see that at once saves 16 of 38 µs with cold caches."""
+        return (
+            self._copies
+            and not self.fresh
+            and type(x) is type(y) is np.ndarray
+            and (x.dtype is self._host_dtype or x.dtype.kind in "iu")
+            and y.dtype.kind in "iu"
+            and x.nbytes + y.nbytes <= _SMALL
+            and (self._classes is not None or not self._takes_labels)
+            and x.shape[:1] == y.shape[:1] > (0,)
+        )
+
     def native(self, array: Any) -> Any:
         """The array on the trainer's backend and device; on the host if a compiled step brings it there cheaper."""
         m = self._m
@@ -66,7 +90,11 @@ class Intake:
             is_float = array.dtype.kind == "f"
             if is_float and array.dtype != self._host_dtype:
                 array = array.astype(self._host_dtype)
-            elif self._compiled and not self.fresh and array.__array_interface__["data"][0] % 64 == 0:
+            elif (
+                self._compiled
+                and not self.fresh
+                and (array.nbytes <= _SMALL or array.__array_interface__["data"][0] % 64 == 0)
+            ):
                 # jax reads aligned memory in place, perhaps after the caller has filled it with the next batch.
                 array = array.copy()
             if self._compiled and self._device is None and not (is_float and self._dtype == "bfloat16"):
@@ -94,6 +122,9 @@ class Intake:
             DataError: labels are not integers, or one is out of range.
         """
         if not self._takes_labels:
+            return
+        if self._classes is not None and type(labels) is np.ndarray and labels.dtype.kind in "iu":
+            losses.check_labels(labels, self._classes)
             return
         dtype = str(of[type(labels)].dtype_of(labels))
         if not dtype.startswith(("int", "uint")):

@@ -67,6 +67,8 @@ def train_step(recipe: Recipe, m: Any, on_host: bool) -> Callable[..., Stepped]:
         on_host: see `updating`.
     """
     gradients = gradients_of(recipe, m)
+    if on_host:
+        return _host_step(recipe, m, gradients)
 
     def measure(params: Tree, state: Tree, ok: Any, x: Any, y: Any, weights: Any, key: Any) -> Measured:
         (loss, (outputs, new_state)), grads = gradients(params, state, x, y, weights, key)
@@ -119,13 +121,50 @@ def updating(measure: Callable[..., Measured], optimizer: Any, m: Any, on_host: 
     return step
 
 
+def _host_step(recipe: Recipe, m: Any, gradients: Callable[..., Any]) -> Callable[..., Stepped]:
+    """The step where the host can look at the numbers at once: nothing is computed twice, and nobody but the engine
+    having the params and the optimizer state, they are updated in place."""
+    flatten = tree.Flattener().flatten
+    in_place = updates_in_place(recipe.optimizer)
+
+    def step(
+        params: Tree, state: Tree, optimizer_state: Tree, ok: Any, x: Any, y: Any, weights: Any, key: Any
+    ) -> Stepped:
+        (loss, (outputs, new_state)), grads = gradients(params, state, x, y, weights, key)
+        metrics = batch_means(recipe.metrics, outputs, y, weights)
+        if ok:
+            ok = m.multi_all_finite([loss, *flatten(grads)[0]])
+        if not ok:
+            return Stepped(params, state, optimizer_state, ok, loss, metrics)
+        if in_place and not _holds(m, new_state, params):
+            params, optimizer_state = recipe.optimizer.step(grads, optimizer_state, params, donate=True)
+        else:
+            params, optimizer_state = update_params(recipe.optimizer, grads, optimizer_state, params)
+        return Stepped(params, new_state, optimizer_state, ok, loss, metrics)
+
+    return step
+
+
+def updates_in_place(optimizer: Any) -> bool:
+    """Whether it is one of ours, whose `step` knows how to."""
+    from unisync.optim import Transform
+
+    return isinstance(optimizer, Transform)
+
+
+def _holds(m: Any, state: Tree, params: Tree) -> bool:
+    """Whether the model has put params, or views of them, into its state."""
+    leaves = [leaf for leaf in tree.leaves(state) if is_array(leaf)] if state else None
+    return bool(leaves) and m.shares_memory(leaves, tree.leaves(params))
+
+
 def gradients_of(recipe: Recipe, m: Any) -> Callable[..., Any]:
-    """(params, state, x, y, weights, key) → ((loss, (outputs, new state)), gradients)."""
+    """(params, state, x, y, weights, key) → ((loss, (outputs, or None without metrics, new state)), gradients)."""
 
     def objective(params: Tree, state: Tree, x: Any, y: Any, weights: Any, key: Any) -> Any:
         outputs, new_state = forward(recipe.model, params, state, x, weights, True, key)
         recipe.observe(outputs)
-        return recipe.objective(outputs, y, weights), (outputs, new_state)
+        return recipe.objective(outputs, y, weights), (outputs if recipe.metrics else None, new_state)
 
     return m.value_and_grad(objective, 0, True)
 

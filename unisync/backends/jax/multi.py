@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from unisync.backends.jax import _dtypes
 
 
-def multi_add(xs, ys, /, *, alpha=1.0):
+def multi_add(xs, ys, /, *, alpha=1.0, reuse=None):
     if type(alpha) is float and alpha == 1.0:
         return [_as(x, x + y) for x, y in zip(xs, ys, strict=True)]
     return [_as(x, x + _of(alpha, x) * y) for x, y in zip(xs, ys, strict=True)]
@@ -18,28 +19,38 @@ def _as(x, result):
     return result if result.dtype == x.dtype else result.astype(x.dtype)
 
 
-def multi_addcdiv(xs, ys, zs, /, *, value=1.0):
+def multi_addcdiv(xs, ys, zs, /, *, value=1.0, reuse=None):
     return [x + _of(value, x) * (y / z) for x, y, z in zip(xs, ys, zs, strict=True)]
 
 
-def multi_addcmul(xs, ys, zs, /, *, value=1.0):
+def multi_addcmul(xs, ys, zs, /, *, value=1.0, reuse=None):
     return [x + _of(value, x) * (y * z) for x, y, z in zip(xs, ys, zs, strict=True)]
 
 
 def multi_all_finite(xs, /):
-    finite = [jnp.all(jnp.isfinite(x)) for x in xs]
+    finite = [_all_finite(x) for x in xs]
     return jnp.all(jnp.stack(finite)) if finite else jnp.asarray(True)
+
+
+@jax.jit
+def _all_finite(x):
+    # Infinities and NaNs times zero are NaN. On a CPU XLA's matrix products use vector units better than its
+    # reductions: 128×784 takes 11 µs, a sum of x · 0 takes 19, all(isfinite(x)) 34.
+    if jax.default_backend() == "cpu" and x.ndim > 1 and x.size and jnp.issubdtype(x.dtype, jnp.floating):
+        rows = x.reshape(x.shape[0], -1)
+        x = rows @ jnp.zeros(rows.shape[1], x.dtype)
+    return jnp.all(jnp.isfinite(x))
 
 
 def multi_divide(xs, ys, /):
     return [x / y for x, y in zip(xs, ys, strict=True)]
 
 
-def multi_lerp(xs, ys, /, *, weight):
+def multi_lerp(xs, ys, /, *, weight, reuse=None):
     return [x + _of(weight, x) * (y - x) for x, y in zip(xs, ys, strict=True)]
 
 
-def multi_mean_square(xs, ys, /, *, decay):
+def multi_mean_square(xs, ys, /, *, decay, reuse=None):
     return [decay * x + (1.0 - decay) * (y * y) for x, y in zip(xs, ys, strict=True)]
 
 

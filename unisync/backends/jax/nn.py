@@ -230,8 +230,9 @@ def embedding(weight, indices, /):
     return _rows(weight, indices)
 
 
-def softmax_cross_entropy_with_integer_labels(logits, labels, /):
-    return _cross_entropy(logits, labels)
+def softmax_cross_entropy_with_integer_labels(logits, labels, /, *, mean=False):
+    values = _cross_entropy(logits, labels)
+    return jnp.mean(values) if mean else values
 
 
 @jax.jit

@@ -11,3 +11,7 @@ def all(x, /, *, axis=None, keepdims=False):
 
 def any(x, /, *, axis=None, keepdims=False):
     return jnp.any(x, axis=axis, keepdims=keepdims)
+
+
+def shares_memory(xs, ys):
+    return False  # arrays are never written to

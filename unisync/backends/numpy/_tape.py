@@ -146,7 +146,7 @@ def _accumulate(found: dict[Any, tuple[Any, bool]], parent: Any, g: Any) -> None
         g = _in_dtype(g, dtype)
     before = found.get(parent)
     if kind is Parts:
-        found[parent] = (Parts(before[0].items + g.items) if before else g), False
+        found[parent] = (Parts(before[0].items + g.items) if before else g), False  # type: ignore[union-attr]
     elif before is None and kind is np.ndarray:
         found[parent] = g, False
     elif kind is np.ndarray and type(before[0]) is np.ndarray and before[0].shape == g.shape:  # type: ignore[index]

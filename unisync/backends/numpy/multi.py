@@ -27,21 +27,41 @@ def _times(x: Any, scalar: Any) -> Any:
     return np.multiply(x, scalar, out=x) if type(x) is np.ndarray and type(scalar) in (int, float) else x * scalar
 
 
-def multi_add(xs, ys, /, *, alpha=1.0):
+def _into(x: Any, y: Any, place: Any) -> Any:
+    """x + y, in the memory of `place`, which nobody needs any more."""
+    return np.add(x, y, out=place) if _writable(place) and place.dtype is x.dtype is y.dtype else x + y
+
+
+def _writable(x: Any) -> bool:
+    return type(x) is np.ndarray and x.flags.writeable
+
+
+def _added(xs: Any, terms: Any, reuse: Any) -> Any:
+    """xs + terms, which are temporary arrays."""
+    if reuse is None:
+        return _as(xs, [_plus(x, term) for x, term in zip(xs, terms, strict=True)])
+    return _as(xs, [_into(x, term, place) for x, term, place in zip(xs, terms, reuse, strict=True)])
+
+
+def multi_add(xs, ys, /, *, alpha=1.0, reuse=None):
     alpha = _number(alpha)
     if type(alpha) in (int, float) and alpha == 1:
-        return _as(xs, [x + y for x, y in zip(xs, ys, strict=True)])
-    return _as(xs, [_plus(x, y * alpha) for x, y in zip(xs, ys, strict=True)])
+        if reuse is None:
+            return _as(xs, [x + y for x, y in zip(xs, ys, strict=True)])
+        return _added(xs, ys, reuse)
+    if reuse is not None and reuse is ys:
+        return _added(xs, (_times(y, alpha) if _writable(y) else y * alpha for y in ys), ys)
+    return _added(xs, (y * alpha for y in ys), reuse)
 
 
-def multi_addcdiv(xs, ys, zs, /, *, value=1.0):
+def multi_addcdiv(xs, ys, zs, /, *, value=1.0, reuse=None):
     value = _number(value)
-    return _as(xs, [_plus(x, _times(y / z, value)) for x, y, z in zip(xs, ys, zs, strict=True)])
+    return _added(xs, (_times(y / z, value) for y, z in zip(ys, zs, strict=True)), reuse)
 
 
-def multi_addcmul(xs, ys, zs, /, *, value=1.0):
+def multi_addcmul(xs, ys, zs, /, *, value=1.0, reuse=None):
     value = _number(value)
-    return _as(xs, [_plus(x, _times(y * z, value)) for x, y, z in zip(xs, ys, zs, strict=True)])
+    return _added(xs, (_times(y * z, value) for y, z in zip(ys, zs, strict=True)), reuse)
 
 
 def multi_all_finite(xs, /):
@@ -52,19 +72,15 @@ def multi_divide(xs, ys, /):
     return [x / y for x, y in zip(xs, ys, strict=True)]
 
 
-def multi_lerp(xs, ys, /, *, weight):
+def multi_lerp(xs, ys, /, *, weight, reuse=None):
     weight = _number(weight)
-    return _as(xs, [_plus(x, _times(y - x, weight)) for x, y in zip(xs, ys, strict=True)])
+    return _added(xs, (_times(y - x, weight) for x, y in zip(xs, ys, strict=True)), reuse)
 
 
-def multi_mean_square(xs, ys, /, *, decay):
+def multi_mean_square(xs, ys, /, *, decay, reuse=None):
+    means = [_times(x, decay) if reuse is not None and _writable(x) else x * decay for x in xs]
     # In place where the array is one of our own: arrays above the cache cost their memory traffic.
-    result = []
-    for x, y in zip(xs, ys, strict=True):
-        mean = y * y * (1.0 - decay)
-        mean += decay * x
-        result.append(mean)
-    return _as(xs, result)
+    return _as(xs, _added(means, (_times(y * y, 1.0 - decay) for y in ys), means))
 
 
 def multi_multiply(xs, ys, /):

@@ -55,5 +55,6 @@ def embedding(weight, indices, /):
     return _operations.take(weight, indices, 0)
 
 
-def softmax_cross_entropy_with_integer_labels(logits, labels, /):
-    return _losses.cross_entropy(logits, np.asarray(_getval(labels)))
+def softmax_cross_entropy_with_integer_labels(logits, labels, /, *, mean=False):
+    values = _losses.cross_entropy(logits, np.asarray(_getval(labels)))
+    return _operations.mean(values, None, False) if mean else values

@@ -13,3 +13,15 @@ def all(x, /, *, axis=None, keepdims=False):
 
 def any(x, /, *, axis=None, keepdims=False):
     return np.any(_getval(x), axis=axis, keepdims=keepdims)
+
+
+def shares_memory(xs, ys):
+    return not {id(_owner(x)) for x in xs}.isdisjoint(id(_owner(y)) for y in ys)
+
+
+def _owner(x):
+    """The array whose memory x is a view of."""
+    x = _getval(x)
+    while isinstance(x, np.ndarray) and x.base is not None:
+        x = x.base
+    return x

@@ -25,6 +25,8 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
 
 
 def asarray(obj, /, *, dtype=None, device=None, copy=None):
+    if type(obj) is np.ndarray and dtype is None and device is None and copy is not False and obj.dtype.isbuiltin == 1:
+        return tf.constant(obj)  # half the price of tf.convert_to_tensor; copies, too
     native = None if dtype is None else _dtypes.native(dtype)
     with _on(device):
         if isinstance(obj, (tf.Tensor, tf.Variable, tf.IndexedSlices)):
@@ -75,6 +77,11 @@ def _from_python(obj: Any, native: tf.DType | None) -> tf.Tensor:
 def scalar(value, like, /):
     """A 0-d array of a Python number, of like's dtype or of the default dtype of the number's higher kind."""
     return _dtypes.constant(value, _dtypes.with_number(like.dtype, value))
+
+
+def lengths(x, /):
+    """The lengths of the axes: ints, and scalars where they are unknown while tracing."""
+    return _shapes.shape_of(x)
 
 
 def empty(shape, *, dtype=None, device=None):

@@ -206,7 +206,8 @@ def embedding(weight, indices, /):
     return tf.gather(weight, indices)
 
 
-def softmax_cross_entropy_with_integer_labels(logits, labels, /):
+def softmax_cross_entropy_with_integer_labels(logits, labels, /, *, mean=False):
     if labels.dtype not in (tf.int32, tf.int64):
         labels = tf.cast(labels, tf.int64)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    values = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    return tf.reduce_mean(values) if mean else values

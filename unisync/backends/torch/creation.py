@@ -119,6 +119,10 @@ def scalar(value: complex, like: torch.Tensor, /) -> torch.Tensor:
     return torch.scalar_tensor(value, dtype=_with_scalar(like.dtype, value), device=like.device)
 
 
+def lengths(x: torch.Tensor, /) -> torch.Size:
+    return x.shape
+
+
 def empty(shape: int | _Shape, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
     return torch.empty(shape, dtype=torch.float32 if dtype is None else _native(dtype), device=device)
 

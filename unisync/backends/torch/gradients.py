@@ -25,11 +25,11 @@ def value_and_grad(
     fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., tuple[Any, Any]]:
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    known: list[Any] = [None]
+    flattener, aux_flattener = _tree.Flattener(), _tree.Flattener()
 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         outer = _depth.gradients
-        leaves, traced, structure = _leaves(tuple([args[i] for i in positions]), outer > 0, known)
+        leaves, traced, structure = _leaves(tuple([args[i] for i in positions]), outer > 0, flattener)
         arguments = list(args)
         for i, tree in zip(positions, _tree.unflatten(structure, traced), strict=True):
             arguments[i] = tree
@@ -41,7 +41,7 @@ def value_and_grad(
             value = value.detach()
             gradients = [_of_layout(g, x) for g, x in zip(gradients, leaves, strict=True)]
             if has_aux:
-                aux = stop_gradient(aux)
+                aux = _detached(aux, aux_flattener)
         gradient = _tree.unflatten(structure, gradients)
         return ((value, aux) if has_aux else value), (gradient[0] if isinstance(argnums, int) else gradient)
 
@@ -82,16 +82,17 @@ class _Differentiating:
             torch._C._set_grad_enabled(False)
 
 
-def _leaves(trees: tuple[Tree, ...], nested: bool, known: list[Any]) -> tuple[list[Any], list[Any], Any]:
+def _leaves(trees: tuple[Tree, ...], nested: bool, flattener: _tree.Flattener) -> tuple[list[Any], list[Any], Any]:
     """The arrays of the trees, their stand-ins in the graph, and the trees' structure.
-
-    `known` holds the structure met last: to flatten by it is ten times as fast as to find it anew.
 
     Raises:
         ArgumentTypeError: an array is not of a real floating-point dtype; names its path.
     """
-    leaves, structure = _flat(trees, known)
+    # torch.compile traces through optree alone, not through what a flattener remembers.
+    leaves, structure = (_tree if torch.compiler.is_compiling() else flattener).flatten(trees)
     for i, leaf in enumerate(leaves):
+        if type(leaf) is torch.Tensor and leaf.is_floating_point():
+            continue
         if not isinstance(leaf, torch.Tensor):
             leaf = _asarray(leaf) if isinstance(leaf, (float, _np.ndarray, _np.generic)) else leaf
             leaves[i] = leaf
@@ -106,21 +107,6 @@ def _leaves(trees: tuple[Tree, ...], nested: bool, known: list[Any]) -> tuple[li
     else:
         traced = [x.detach().requires_grad_() for x in leaves]
     return leaves, traced, structure
-
-
-def _flat(trees: tuple[Tree, ...], known: list[Any]) -> tuple[list[Any], Any]:
-    if known[0] is not None and not torch.compiler.is_compiling():
-        try:
-            leaves = known[0].flatten_up_to(trees)
-            if _TENSORS.issuperset(map(type, leaves)):  # not so where a leaf has become a tree
-                return leaves, known[0]
-        except ValueError:  # it is of another structure
-            pass
-    leaves, known[0] = _tree.flatten(trees)
-    return leaves, known[0]
-
-
-_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def _value_and_aux(result: Any, has_aux: bool) -> tuple[torch.Tensor, Any]:
@@ -172,7 +158,7 @@ def _of_layout(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 def vjp(fn: Callable[..., Any], *primals: Tree) -> tuple[Tree, Callable[[Tree], tuple[Any, ...]]]:
     outer = _depth.gradients
-    leaves, traced, structure = _leaves(primals, outer > 0, [None])
+    leaves, traced, structure = _leaves(primals, outer > 0, _tree.Flattener())
     with _Differentiating():
         value = fn(*_tree.unflatten(structure, traced))
     outputs, form = _tree.flatten(value)
@@ -199,9 +185,12 @@ def _cotangent(g: Any, output: Any) -> torch.Tensor:
 
 
 def stop_gradient(x: Tree, /) -> Tree:
-    if isinstance(x, torch.Tensor):
-        return x.detach()
-    return _tree.map(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, x)
+    return x.detach() if isinstance(x, torch.Tensor) else _detached(x, _tree)
+
+
+def _detached(x: Tree, flattener: Any) -> Tree:
+    leaves, structure = (_tree if torch.compiler.is_compiling() else flattener).flatten(x)
+    return _tree.unflatten(structure, [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
 
 
 def recompute(fn: Callable[..., Any], /) -> Callable[..., Any]:

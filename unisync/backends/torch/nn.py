@@ -225,8 +225,11 @@ def _as_index(x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype is torch.int64 else x.to(torch.int64)
 
 
-def softmax_cross_entropy_with_integer_labels(logits: torch.Tensor, labels: torch.Tensor, /) -> torch.Tensor:
+def softmax_cross_entropy_with_integer_labels(
+    logits: torch.Tensor, labels: torch.Tensor, /, *, mean: bool = False
+) -> torch.Tensor:
     labels = _as_index(labels)
-    if logits.ndim <= 2:
-        return F.cross_entropy(logits, labels, reduction="none")
-    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none").reshape(labels.shape)
+    if logits.ndim > 2:
+        values = softmax_cross_entropy_with_integer_labels(logits.flatten(0, -2), labels.flatten(), mean=mean)
+        return values if mean else values.reshape(labels.shape)
+    return F.cross_entropy(logits, labels, reduction="mean" if mean else "none")

@@ -15,6 +15,14 @@ def any(x: torch.Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> tor
     return x.to(torch.bool) if axis == () else torch.any(_truth(x), axis, keepdims)
 
 
+def shares_memory(xs: list[torch.Tensor], ys: list[torch.Tensor]) -> bool:
+    return bool(xs) and not set(map(_memory, xs)).isdisjoint(map(_memory, ys))
+
+
+def _memory(x: torch.Tensor) -> int:
+    return x.untyped_storage().data_ptr()
+
+
 def _truth(x: torch.Tensor) -> torch.Tensor:
     """x, or for uint8 its truth: torch.all and torch.any of uint8 are uint8
     (https://github.com/pytorch/pytorch/issues/50342)."""
