@@ -13,7 +13,7 @@ class PerReplica(Sequence[Tree]):
     """A sequence of trees, one per local replica, each with its arrays on the replica's device.
 
     Made by `world.scatter`, `world.replicate` and by the functions that `us.spmd` returns; as an argument of these,
-    it gives each replica its own tree. `len(value)` is `world.local_replicas`; `value[i]` is the tree of replica i here.
+    it gives each replica its own tree. `len(value)` is `world.local_replicas`; `value[i]` the tree of replica i.
 
     An engine may keep the arrays in a form of its own (`native`, e.g. one array over all devices), from which `take`
     cuts one replica's tree when somebody asks for it.
