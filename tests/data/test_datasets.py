@@ -88,6 +88,8 @@ def test_npz_kinds(tmp_path, x, y, kind, outputs):
         ({"x": np.array([["a"], ["b"]]), "y": np.zeros(2)}, "must be numbers"),
         ({"x": np.array([[0.0], [np.nan]]), "y": np.zeros(2)}, "row 1"),
         ({"x": np.zeros((3, 2)), "y": np.array([0, -1, 1])}, "at least 0, got -1"),
+        ({"x": np.zeros((3, 2)), "y": np.eye(3)}, "one-hot rows of shape .*argmax"),
+        ({"x": np.zeros((3, 2)), "y": np.eye(3, dtype=np.int64)}, "one-hot rows of shape .*argmax"),
         ({"x": np.array([{}, {}], dtype=object), "y": np.zeros(2)}, "cannot be read"),
     ],
 )
@@ -117,6 +119,31 @@ def test_csv_regression_and_constant_column(tmp_path):
     assert np.isfinite(data.x_train).all()
     plain = us.data.csv(tmp_path / "d.csv", "c", standardise=False)
     assert set(plain.x_train[:, 0]) <= set(range(10))
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_csv_delimiters_are_detected(tmp_path, delimiter):
+    content = '"a, in m",b,y\n' + "".join(f"{i},{i % 2 == 0},{'no' if i % 3 else 'yes'}\n" for i in range(12))
+    header, _, rows = content.partition("\n")
+    header = header.replace(",b,", f"{delimiter}b{delimiter}")
+    file = write(tmp_path / "d.csv", header + "\n" + rows.replace(",", delimiter))
+    data = us.data.csv(file, "y", standardise=False)
+    assert (data.features, data.classes) == (("a, in m", "b"), ("no", "yes"))
+    assert np.array_equal(data.x_train[:, 1], data.x_train[:, 0] % 2 == 0)
+
+
+def test_standardised_targets(tmp_path):
+    y = np.stack([1e5 + 1e3 * np.arange(20), np.full(20, 7.0)], axis=1)
+    np.savez(tmp_path / "d.npz", x=np.zeros((20, 3)), y=y)
+    plain = us.data.npz(tmp_path / "d.npz")
+    assert (plain.target_mean, plain.target_scale) == (None, None)
+    data = plain.standardise_targets()
+    assert np.allclose(data.y_train.mean(axis=0), 0, atol=1e-6)
+    assert np.allclose(data.y_train.std(axis=0), [1, 0], atol=1e-6)
+    assert np.allclose(data.y_test * data.target_scale + data.target_mean, plain.y_test)
+    assert data.standardise_targets() is data
+    labelled = us.data.csv(write(tmp_path / "d.csv", CSV), "kind")
+    assert labelled.standardise_targets() is labelled
 
 
 def test_csv_whole_numbers_are_classes_when_few(tmp_path):

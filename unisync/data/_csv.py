@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv as _reader
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from unisync.errors import ArgumentError, DataError, nearest, unknown
 
 _TASKS = ("auto", "classification", "regression")
 _MOST_INTEGER_CLASSES = 20
+_DELIMITERS = ",;\t"
 
 
 def csv(
@@ -24,11 +26,11 @@ def csv(
     ignore: Sequence[str] = (),
     task: Literal["auto", "classification", "regression"] = "auto",
     standardise: bool = True,
-    delimiter: str = ",",
+    delimiter: str | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
-    """A table with a header; one column is predicted from the others.
+    """A table with a header; one column is predicted from the others. True and False among the inputs are 1 and 0.
 
     Args:
         path: the file, in UTF-8, whose first row names the columns.
@@ -37,7 +39,8 @@ def csv(
         task: "classification": the target's distinct values are classes, in sorted order; "regression": they are
             numbers; "auto": classes if the target has text, or at most 20 distinct whole numbers.
         standardise: whether to shift and scale each input to mean 0 and standard deviation 1 over the training rows.
-        delimiter: what stands between columns.
+        delimiter: what stands between columns; default: comma, semicolon or tab, whichever makes most columns of the
+            first row.
         test_fraction: the part to test on, in (0, 1), with every class in proportion.
         seed: settles the split.
 
@@ -72,10 +75,11 @@ def csv(
     return Dataset(file.name, "table", x[train], y[train], x[test], y[test], classes, features)
 
 
-def _read(file: Path, delimiter: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def _read(file: Path, delimiter: str | None) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The column names, and the rows that are not blank with their place in the file."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
+            delimiter = delimiter or _detect(lines)
             rows = [(i, row) for i, row in enumerate(_reader.reader(lines, delimiter=delimiter, strict=True), 1) if row]
     except (UnicodeDecodeError, _reader.Error, OSError) as error:
         raise DataError(
@@ -95,9 +99,16 @@ def _read(file: Path, delimiter: str) -> tuple[list[str], list[tuple[int, list[s
         if len(row) != len(header):
             raise DataError(
                 f"row {line} of {str(file)!r} has {len(row)} values, the header {len(header)}. "
-                f"Try: mend the row, or pass delimiter= if it is not {delimiter!r}."
+                f"Try: mend the row, or delimiter= (--delimiter in the shell) if it is not {delimiter!r}."
             )
     return header, rows[1:]
+
+
+def _detect(lines: IO[str]) -> str:
+    """The delimiter that makes most columns of the first row; a comma if none does."""
+    first = lines.readline()
+    lines.seek(0)
+    return max(_DELIMITERS, key=lambda delimiter: len(next(_reader.reader([first], delimiter=delimiter), [])))
 
 
 def _number(file: Path, header: list[str], line: int, row: list[str], i: int) -> float:
@@ -105,11 +116,14 @@ def _number(file: Path, header: list[str], line: int, row: list[str], i: int) ->
     where = f"row {line}, column {header[i]!r} of {str(file)!r}"
     if not text or text.lower() in ("na", "n/a", "nan", "null", "none"):
         raise DataError(f"{where} has no value ({text!r}). Try: fill it in, or leave out the row or the column.")
+    if text.lower() in ("true", "false"):
+        return float(text.lower() == "true")
     try:
         value = float(text)
     except ValueError:
         raise DataError(
-            f"{where} must be a number, got {text!r}. Try: encode it as numbers, or ignore=[{header[i]!r}]."
+            f"{where} must be a number, got {text!r}. Try: encode it as numbers, or leave the column out: "
+            f"ignore=[{header[i]!r}], in the shell --ignore {shlex.quote(header[i])}."
         ) from None
     if not math.isfinite(value):
         raise DataError(f"{where} must be finite, got {text!r}. Try: fill it in, or leave out the row.")

@@ -56,6 +56,8 @@ def npz(path: str | Path, *, kind: Kind | None = None, test_fraction: float = 0.
             f"training and test samples of {str(path)!r} must have one shape, got x {x_train.shape[1:]} and "
             f"{x_test.shape[1:]}, y {y_train.shape[1:]} and {y_test.shape[1:]}. Try: reshape them before saving."
         )
+    if kind != "text":
+        _refuse_one_hot(file, y_train)
     kind = kind or _kind_of(x_train, y_train)
     classes = _classes(file, y_train, y_test)
     x_train, x_test = _inputs(x_train, kind), _inputs(x_test, kind)
@@ -101,6 +103,15 @@ def _checked(file: Path, x_name: str, y_name: str, arrays: dict[str, np.ndarray]
             "Try: one target per input."
         )
     return x, y
+
+
+def _refuse_one_hot(file: Path, y: np.ndarray) -> None:
+    """Such targets would be taken for values to be predicted, and trained by squared error."""
+    if y.ndim == 2 and y.shape[1] > 1 and np.isin(y, (0, 1)).all() and (y.sum(axis=1) == 1).all():
+        raise DataError(
+            f"targets of {str(file)!r} must be labels, got one-hot rows of shape {y.shape}. "
+            "Try: y=np.argmax(y, axis=1) before saving."
+        )
 
 
 def _kind_of(x: np.ndarray, y: np.ndarray) -> Kind:

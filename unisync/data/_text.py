@@ -44,9 +44,10 @@ def text(path: str | Path, *, length: int = 64, stride: int | None = None, test_
     vocabulary, numbers = np.unique(points, return_inverse=True)
     tested = max(round(len(numbers) * test_fraction), length + 1)
     if len(numbers) < tested + length + 1:
+        shorter = max((len(numbers) - 2) // 2, 1)
         raise DataError(
             f"data file {str(path)!r} must have at least {2 * (length + 1)} characters, got {len(numbers)}. "
-            f"Try: a longer text, or length={max((len(numbers) - 2) // 2, 1)}."
+            f"Try: a longer text, or length={shorter} (--length {shorter} in the shell)."
         )
     x_train, y_train = _windows(numbers[: len(numbers) - tested], length, stride)
     x_test, y_test = _windows(numbers[len(numbers) - tested :], length, stride)

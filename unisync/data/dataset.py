@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, final
 
@@ -29,6 +29,9 @@ class Dataset:
         y_test: their targets.
         classes: what label i means, in order; for text, the vocabulary; None where the targets are numbers.
         features: the names of the inputs of a table, else None.
+        target_mean: what `standardise_targets` took off each target; None if they are as they were.
+        target_scale: what it then divided them by; a model's outputs times this plus `target_mean` are in the
+            targets' own units.
     """
 
     name: str
@@ -39,6 +42,8 @@ class Dataset:
     y_test: np.ndarray = field(repr=False)
     classes: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
+    target_mean: np.ndarray | None = field(default=None, repr=False)
+    target_scale: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -54,6 +59,30 @@ class Dataset:
     def vocabulary(self) -> tuple[str, ...] | None:
         """The characters of a text, by their number; None for other data."""
         return self.classes if self.kind == "text" else None
+
+    def standardise_targets(self) -> Dataset:
+        """The same data, but each target value with mean 0 and standard deviation 1 over the training samples.
+
+        Targets of any size, such as prices, are then learned at usual learning rates. The loaders leave targets as
+        they are; `unisync train` does this where the target is a number.
+
+        Returns:
+            Dataset with `target_mean` and `target_scale` (1 where a target is constant); itself if the targets are
+            classes or standardised already.
+
+        Example:
+            >>> x, y = np.zeros((4, 2)), np.array([[100.0], [300.0], [100.0], [300.0]])
+            >>> data = us.data.Dataset("prices", "table", x, y, x, y).standardise_targets()
+            >>> data.y_test[:2].tolist(), data.target_mean.tolist(), data.target_scale.tolist()
+            ([[-1.0], [1.0]], [200.0], [100.0])
+        """
+        if self.classes is not None or self.target_mean is not None:
+            return self
+        train = self.y_train.astype(np.float64)  # the sum of many large numbers overflows or rounds in float32
+        mean, spread = train.mean(axis=0), train.std(axis=0)
+        scale = np.where(spread > 0, spread, 1.0)
+        y_train, y_test = (((y - mean) / scale).astype(np.float32) for y in (train, self.y_test))
+        return replace(self, y_train=y_train, y_test=y_test, target_mean=mean, target_scale=scale)
 
 
 def split(n: int, test_fraction: float, seed: int, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
