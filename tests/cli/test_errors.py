@@ -30,6 +30,8 @@ def files(tmp_path, monkeypatch):
     np.savez("negative.npz", x=x, y=y - 1)
     np.savez("none.npz", x=x[:0], y=y[:0])
     np.savez("nan.npz", x=np.full_like(x, np.nan), y=y)
+    np.savez("flat.npz", x=x[..., 0], y=y)
+    np.savez("onehot.npz", x=x, y=np.eye(3)[y])
     np.savez("loud.npz", x=np.full((20, 4), 1e30, np.float32), y=np.full(20, 1e30, np.float32))
     (tmp_path / "text.csv").write_text("height,weight,kind\n1,2,a\n3,heavy,b\n4,5,a\n")
     (tmp_path / "empty.csv").write_text("")
@@ -40,6 +42,7 @@ def files(tmp_path, monkeypatch):
         "def model(outputs): return us.nn.Sequential([us.nn.Flatten(), us.nn.Linear(15, outputs)])\n"
         "def none(): return None\n"
         "def zero(): return us.nn.Linear(0, 3)\n"
+        "def wide(outputs, width): return us.nn.Linear(width, outputs)\n"
     )
     return tmp_path
 
@@ -57,7 +60,13 @@ CASES = {  # arguments → what the line says
     "empty file": ("mlp --data empty.csv --target a", ["empty.csv", "is empty"]),
     "NaN in the data": ("mlp --data nan.npz", ["must be finite", "row 0"]),
     "loss not finite": ("mlp --data loud.npz --batch-size 4", ["the loss became inf", "step 1 (epoch 1)", "Try:"]),
-    "text in a number column": ("mlp --data text.csv --target kind", ["row 3, column 'weight'", "'heavy'"]),
+    "text in a number column": ("mlp --data text.csv --target kind", ["row 3, column 'weight'", "--ignore weight"]),
+    "one-hot targets": ("cnn --data onehot.npz", ["one-hot rows of shape", "np.argmax(y, axis=1)"]),
+    "images without channels": ("cnn --data flat.npz", ["needs images", "x[..., None]"]),
+    "an argument nobody gives": ("mine.py:wide --data good.npz", ["'wide'", "got 'width'", "width=..."]),
+    "length without text": ("mlp --length 8", ["`--length` goes with a .txt file"]),
+    "ignore without csv": ("mlp --ignore a", ["`--ignore` goes with a .csv file"]),
+    "long delimiter": ("mlp --data text.csv --target kind --delimiter ;;", ["`--delimiter` must be one character"]),
     "unknown column": ("mlp --data text.csv --target kinds", ["`target` must be one of", "'kind'"]),
     "no column": ("mlp --data text.csv", ["`--target` must name the column", "--target COLUMN"]),
     "column without csv": ("mlp --target kind", ["`--target` goes with a .csv file"]),

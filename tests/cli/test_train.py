@@ -84,10 +84,34 @@ def test_every_model_takes_the_data_or_says_why_not(files, model, data):
     assert result.stderr.count("\n") == 1
 
 
-def test_a_table_of_numbers_has_no_accuracy(files):
+def test_numbers_have_an_absolute_error_and_no_accuracy(files):
     run("mlp", "--data", "numbers.npz", "--epochs", 1, "--batch-size", 8, "--json", "out.json")
     content = json.loads((files / "out.json").read_text())
-    assert list(content["history"][0]) == ["epoch", "loss", "test_loss", "seconds"]
+    fields = ["epoch", "loss", "absolute_error", "test_loss", "test_absolute_error", "seconds"]
+    assert list(content["history"][0]) == fields
+
+
+@pytest.mark.parametrize("format", ["csv", "npz"])
+def test_targets_of_any_size_are_learned(files, rng, format, backend):
+    x = rng.random((120, 2))
+    prices = 100_000 + 200_000 * x[:, 0] + 50_000 * x[:, 1]
+    np.savez("prices.npz", x=x, y=prices)
+    rows = [f"{a};{b};{price};here" for (a, b), price in zip(x, prices, strict=True)]
+    (files / "prices.csv").write_text("\n".join(["size;age;price;place", *rows]))
+    options = ["--target", "price", "--ignore", "place"] if format == "csv" else []
+    result = run(
+        "mlp", "--data", f"prices.{format}", *options, "--backend", backend, "--epochs", 10, "--json", "o.json"
+    )
+    assert "losses are of the standardised target, (y - 2" in result.stdout
+    last = json.loads((files / "o.json").read_text())["history"][-1]
+    assert last["test_loss"] < 0.05
+    assert last["test_absolute_error"] < 12_000  # of a standard deviation of about 60 000
+
+
+def test_the_length_of_windows(files):
+    windows = len(us.data.load("words.txt", length=8).x_train)
+    result = run("mlp", "--data", "words.txt", "--length", 8, "--batch-size", 4, "--epochs", 1)
+    assert f"{windows} samples to train on" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,8 @@ def _hidden(features: int) -> list[nn.Layer]:
 def cnn(data: Dataset) -> nn.Sequential:
     """Two convolutions of 3 × 3 with 16 and 32 channels, a pool, and a hidden layer of 64 units."""
     if data.kind != "image":
-        raise _misfit("cnn", data, "images of shape (height, width, channels)")
+        more = "; for images of one channel, save x[..., None]" if data.kind == "sequence" else ""
+        raise _misfit("cnn", data, "images of shape (height, width, channels)", more)
     height, width, channels = data.input_shape
     if min(height, width) < 2:
         raise _misfit("cnn", data, "images of at least 2 × 2")
@@ -103,10 +104,10 @@ def _features_per_step(model: str, data: Dataset) -> int:
     raise _misfit(model, data, "images, sequences or text")
 
 
-def _misfit(model: str, data: Dataset, needs: str) -> ArgumentError:
+def _misfit(model: str, data: Dataset, needs: str, more: str = "") -> ArgumentError:
     return ArgumentError(
         f"`model` {model!r} needs {needs}, got {data.kind} data of shape {data.input_shape} per sample from "
-        f"{data.name}. Try: mlp."
+        f"{data.name}. Try: mlp{more}."
     )
 
 
@@ -140,6 +141,7 @@ def _from_file(name: str, data: Dataset) -> Any:
         raise ArgumentError(f"`model` function {function_name!r} is not in {file}. Try: {cure}.")
     offered = {"data": data, "input_shape": data.input_shape, "outputs": data.outputs}
     wanted = inspect.signature(function).parameters
+    _check_offered(function_name, wanted, offered)
     model = function(**{key: value for key, value in offered.items() if key in wanted})
     if not (hasattr(model, "init") and hasattr(model, "apply")):
         raise ArgumentTypeError(
@@ -147,3 +149,14 @@ def _from_file(name: str, data: Dataset) -> Any:
             f"{type(model).__name__}. Try: return us.nn.Sequential([...])."
         )
     return model
+
+
+def _check_offered(function: str, wanted: Mapping[str, inspect.Parameter], offered: Mapping[str, Any]) -> None:
+    """Raise if a function has an argument that nobody would give it."""
+    given = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for name, parameter in wanted.items():
+        if name not in offered and parameter.default is parameter.empty and parameter.kind not in given:
+            raise ArgumentError(
+                f"`model` function {function!r} must take no other arguments than {', '.join(offered)}, got {name!r}. "
+                f"Try: give it a default, {name}=..."
+            )

@@ -18,6 +18,7 @@ from unisync.data.loader import check_size
 from unisync.errors import ArgumentError, DataError
 
 SCHEMA = "unisync.train/1"
+_GOES_WITH = {"target": ".csv", "ignore": ".csv", "delimiter": ".csv", "length": ".txt"}
 
 
 def train(
@@ -30,6 +31,17 @@ def train(
     data: Annotated[str, typer.Option(metavar="DATA", help="digits, FILE.npz, FILE.csv or FILE.txt.")] = "digits",
     target: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="What to predict; for a CSV file.", show_default=False)
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of a CSV file to leave out; repeatable.", show_default=False),
+    ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(metavar="CHARACTER", help="What stands between a CSV file's columns. [default: detected]"),
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option(metavar="N", help="Characters per window of a text. [default: 64]")
     ] = None,
     backend: Annotated[
         str | None,
@@ -72,17 +84,18 @@ def train(
     _check_targets(save, json_file)
     check_size("epochs", epochs)
     check_size("batch_size", batch_size)
-    dataset = _load(data, target)
+    dataset = _load(data, target=target, ignore=ignore, delimiter=delimiter, length=length).standardise_targets()
     chosen = choose(model, dataset, optimizer, lr, schedule)
     trainer = us.parallelize(
         build_model(model, dataset),
         loss=losses.mse if dataset.classes is None else losses.softmax_cross_entropy,
         optimizer=chosen.build(epochs * -(-len(dataset.x_train) // batch_size)),
+        metrics=_metrics(dataset),
         seed=seed,
     )
     print(
         f"{model} on {dataset.name}: {len(dataset.x_train)} samples to train on, {len(dataset.x_test)} to test on\n"
-        f"backend {us.current_backend()}, {chosen}, batches of {batch_size}, seed {seed}",
+        f"backend {us.current_backend()}, {chosen}, batches of {batch_size}, seed {seed}{_about_targets(dataset)}",
         flush=True,
     )
     history = trainer.train(dataset, epochs=epochs, batch_size=batch_size)
@@ -106,13 +119,41 @@ def record(model: str, data: str, seed: int, history: us.History) -> dict[str, A
     }
 
 
-def _load(data: str, target: str | None) -> Dataset:
-    is_csv = data.lower().endswith(".csv")
-    if target is not None and not is_csv:
-        raise ArgumentError(f"`--target` goes with a .csv file, got {data}. Try: leave it out.")
-    if is_csv and target is None:
+def _load(data: str, **options: Any) -> Dataset:
+    given = {name: value for name, value in options.items() if value is not None}
+    suffix = Path(data).suffix.lower()
+    for name in given:
+        if suffix != _GOES_WITH[name]:
+            raise ArgumentError(f"`--{name}` goes with a {_GOES_WITH[name]} file, got {data}. Try: leave it out.")
+    if suffix == ".csv" and "target" not in given:
         raise ArgumentError(f"`--target` must name the column of {data} to predict. Try: --target COLUMN.")
-    return us.data.load(data, **({"target": target} if is_csv else {}))
+    if len(given.get("delimiter", ",")) != 1:
+        raise ArgumentError(f"`--delimiter` must be one character, got {given['delimiter']!r}. Try: --delimiter ';'.")
+    return us.data.load(data, **given)
+
+
+def _metrics(data: Dataset) -> dict[str, Any] | None:
+    """Of one target that is a number: the absolute error in its own units; else the trainer's own choice."""
+    if data.target_scale is None or data.target_scale.size != 1:
+        return None
+    scale = float(data.target_scale.item())
+
+    def absolute_error(outputs: Any, targets: Any) -> Any:
+        return us.multiply(us.abs(us.subtract(outputs, targets)), scale)
+
+    return {"absolute_error": absolute_error}
+
+
+def _about_targets(data: Dataset) -> str:
+    if data.target_mean is None or data.target_scale is None:
+        return ""
+    if data.target_scale.size != 1:
+        return "\nlosses are of the standardised targets: (y - its mean) / its standard deviation"
+    mean, scale = data.target_mean.item(), data.target_scale.item()
+    return (
+        f"\nlosses are of the standardised target, (y - {mean:.6g}) / {scale:.6g}; "
+        "absolute_error is in the target's own units"
+    )
 
 
 def _check_targets(save: Path | None, json_file: Path | None) -> None:
