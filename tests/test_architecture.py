@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent / "unisync"
 
 FLOORS: dict[str, int] = {
     "_types": 0, "_config": 0, "errors": 0, "_dispatch": 0, "_dtypes": 0, "_context": 0, "_events": 0,
-    "_key": 0, "_per_replica": 0, "tree": 0,
+    "_key": 0, "_labels": 0, "_per_replica": 0, "tree": 0,
     "backends": 1,
     "functional": 2,
     "nn": 3, "optim": 3, "losses": 3, "profiler": 3,

@@ -128,9 +128,58 @@ def test_arguments(backend):
 def test_labels_out_of_range():
     losses.check_labels(np.array([0, 1, 2]), 3)
     losses.check_labels(np.zeros(0, int), 3)
-    with pytest.raises(errors.DataError, match=r"lie in \[0, 3\).*got 3 at row 1\. Try: a last layer with 6 outputs"):
+    with pytest.raises(errors.DataError, match=r"got 3 at row 1 \(the largest is 5\)\. Try: a last layer with 6"):
         losses.check_labels(np.array([0, 3, 5]), 3)
     with pytest.raises(errors.DataError, match=r"got -1 at row 1, position \(0,\)"):
         losses.check_labels(np.array([[0, 1], [-1, 1]]), 3)
+    with pytest.raises(errors.DataError, match=r"got -1 at row 0 \(the least is -1\)\. Try: labels that count from 0"):
+        losses.check_labels(np.array([-1, 0]), 1)
     with us.backend("numpy"), pytest.raises(errors.DataError, match="got 4 at row 2"):
         losses.softmax_cross_entropy(us.zeros((3, 4)), np.array([0, 1, 4]))
+
+
+def test_labels_out_of_range_in_a_users_own_loop(backend):
+    """JAX would clamp them: the loss of another label, without a word."""
+    x = us.zeros((3, 4))
+    for bad in ([0, 1, 4], [0, -1, 1]):
+        labels = us.asarray(bad)
+        with pytest.raises(Exception) as found:
+            us.to_numpy(us.value_and_grad(lambda y, t=labels: losses.softmax_cross_entropy(y, t))(x)[0])
+        if backend in ("numpy", "jax"):
+            assert isinstance(found.value, errors.DataError)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_gradient_of_abs_at_zero_is_zero(backend, compiled):
+    gradient = us.grad(lambda x: us.sum(us.abs(x)))
+    gradient = us.jit(gradient) if compiled else gradient
+    assert us.to_numpy(gradient(us.asarray([-2.0, 0.0, -0.0, 3.0]))).tolist() == [-1.0, 0.0, 0.0, 1.0]
+
+
+def test_embedding_indices_out_of_range(backend):
+    if backend == "numpy":
+        pytest.skip("NumPy counts -1 from the end")
+    with pytest.raises(Exception, match=r"(?i)range|in \[0, 3\)"):
+        us.to_numpy(us.nn.embedding(us.eye(3), us.asarray([0, -1])))
+
+
+def test_accuracy_of_single_logits(backend):
+    logits, labels = us.asarray([[2.0], [-1.0], [0.5]]), us.asarray([1, 0, 0])
+    for outputs, targets in ((logits, labels), (logits, labels[:, None]), (logits[:, 0], labels)):
+        found = us.metrics.accuracy(outputs, targets)
+        assert tuple(found.shape) == tuple(targets.shape)
+        assert us.to_numpy(found).ravel().tolist() == [1.0, 1.0, 0.0]
+    assert us.to_numpy(us.metrics.accuracy(us.eye(3), us.asarray([0, 1, 1]))).tolist() == [1.0, 1.0, 0.0]
+    for outputs, targets in ((us.eye(3), labels[:, None]), (us.eye(3), us.eye(3)), (us.eye(2), labels)):
+        with pytest.raises(errors.ShapeError, match="without the last axis"):
+            us.metrics.accuracy(outputs, targets)
+    with pytest.raises(errors.ShapeError, match="must have the outputs' shape"):
+        us.metrics.binary_accuracy(logits, labels)
+
+
+def test_binary_cross_entropy_has_an_accuracy(backend):
+    x = np.array([[-2.0], [-1.0], [1.0], [2.0]], np.float32)
+    made = us.parallelize(
+        us.nn.Linear(1, 1), loss=losses.binary_cross_entropy, params={"weight": us.ones((1, 1)), "bias": us.zeros(1)}
+    )
+    assert made.evaluate((x, np.array([[0], [1], [1], [1]])))["accuracy"] == 0.75

@@ -460,7 +460,9 @@ def embedding(weight: Array, indices: Array, /) -> Array:
 
     Args:
         weight: array of shape (rows, D).
-        indices: integer array of any shape, with values in [0, rows).
+        indices: integer array of any shape, with values in [0, rows). Others, −1 too, are undefined: torch raises,
+            TensorFlow raises on a CPU and gives zeros on a GPU, NumPy counts −1 from the end and raises beyond, JAX
+            raises if it has the numbers on a CPU and clamps in compiled functions and on accelerators.
 
     Returns:
         Array of shape indices.shape + (D,).
@@ -478,7 +480,8 @@ def softmax_cross_entropy_with_integer_labels(logits: Array, labels: Array, /, *
 
     Args:
         logits: floating-point array of shape (..., classes).
-        labels: integer array of shape (...), with values in [0, classes); not checked here.
+        labels: integer array of shape (...), with values in [0, classes); others are undefined (see
+            `us.losses.softmax_cross_entropy`).
         mean: whether to average them, in the same kernel where there is one.
 
     Returns:

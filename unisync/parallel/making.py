@@ -45,7 +45,7 @@ def parallelize(
             one value per sample. May be set later: `trainer.loss = ...`.
         optimizer: of `us.optim`, or any object with `init` and `update`. May be set later.
         metrics: functions (outputs, targets) → one value per sample, by name. Default: accuracy if the loss is softmax
-            cross entropy.
+            cross entropy; `us.metrics.binary_accuracy`, as "accuracy", if it is binary cross entropy.
         seed: settles the initial params, the order of the data and what layers draw in training.
         params: params to start from, instead of those that `model.init` makes from the seed; a tree, or a PerReplica
             of trees that must be equal.
@@ -85,6 +85,8 @@ def _engine(m: Any, params: Tree, state: Tree, key: Key, *, jit: bool, torch_com
     world = _context.world()
     if world is None or world.size == 1:
         return Engine(m, _first(params), _first(state), key, jit=jit, torch_compile=torch_compile)
+    if _context.scope() is not None:
+        raise StateError("us.parallelize must be called outside replicas, got a call inside us.spmd. Try: before it.")
     if world.backend != m.NAME:
         raise StateError(
             f"the params must be of the world's backend, {world.backend!r}, got {m.NAME!r}. "

@@ -6,6 +6,7 @@ from collections.abc import Callable as _Callable
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 
 from unisync.backends.jax import _dtypes
@@ -58,7 +59,22 @@ def _binary_floating(native: _Callable[[Any, Any], Any], name: str) -> Any:
     return _named(op, name)
 
 
-abs = jnp.abs
+@jax.custom_jvp
+def _traced_abs(x):
+    return jnp.abs(x)
+
+
+@_traced_abs.defjvp
+def _abs_jvp(primals, tangents):
+    return _traced_abs(primals[0]), jnp.sign(primals[0]) * tangents[0]
+
+
+def abs(x, /):
+    if isinstance(x, jax.core.Tracer) and x.dtype.kind not in "ciub":
+        return _traced_abs(x)  # jnp.abs has the gradient 1 at 0, other frameworks 0
+    return jnp.abs(x)
+
+
 acos = _floating(jnp.acos, "acos")
 acosh = _floating(jnp.acosh, "acosh")
 add = _binary(jnp.add, "add")

@@ -7,13 +7,15 @@ import math
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from unisync import _dtypes as _us_dtypes
+from unisync import _dtypes as _us_dtypes, _labels
 from unisync.backends.jax import _dtypes, _windows
 from unisync.backends.jax.indexing import _IN_BOUNDS, _rows
-from unisync.errors import ArgumentError, ShapeError, unknown
+from unisync.errors import ArgumentError, DataError, ShapeError, unknown
 
 
 def elu(x, /, *, alpha=1.0):
@@ -227,12 +229,28 @@ def _softmax_or_zeros(scores: Any) -> Any:
 
 
 def embedding(weight, indices, /):
+    rows = _on_host(indices)
+    if rows is not None and not _labels.in_range(rows, weight.shape[0]):
+        raise DataError(
+            f"`indices` must lie in [0, {weight.shape[0]}), the rows of the weight, got numbers from {rows.min()} to "
+            f"{rows.max()}. Try: an Embedding with more rows, or indices that count from 0."
+        )
     return _rows(weight, indices)
 
 
 def softmax_cross_entropy_with_integer_labels(logits, labels, /, *, mean=False):
+    numbers = _on_host(labels)
+    if numbers is not None:
+        _labels.check_labels(numbers, logits.shape[-1])
     values = _cross_entropy(logits, labels)
     return jnp.mean(values) if mean else values
+
+
+def _on_host(x: Any) -> np.ndarray | None:
+    """The numbers of an array that has any and lies where reading them is cheap."""
+    if isinstance(x, jax.core.Tracer) or getattr(getattr(x, "device", None), "platform", "") != "cpu":
+        return None
+    return np.asarray(x)
 
 
 @jax.jit
