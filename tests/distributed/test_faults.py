@@ -400,6 +400,18 @@ def test_the_signal_is_given_back(backend):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1 here")
+def test_the_signal_serves_the_world_after_one_that_another_thread_ended(capfd):
+    with us.backend("numpy"):
+        helper = threading.Thread(target=us.init_distributed(replicas=2).end)
+        helper.start()
+        helper.join()
+        with us.init_distributed(replicas=3):
+            signal.raise_signal(signal.SIGUSR1)
+    assert "3 replicas" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1 here")
 def test_a_handler_of_the_users_is_left_alone():
     def mine(signum, frame):
         pass

@@ -11,7 +11,7 @@ import unisync as us
 from unisync import _context
 from unisync.backends._workers import cores
 from unisync.backends.numpy import _blas
-from unisync.errors import ArgumentError, ArgumentTypeError, ShapeError, StateError, UnknownNameError
+from unisync.errors import ArgumentError, ArgumentTypeError, ShapeError, StateError, TraceError, UnknownNameError
 
 
 def host(tree):
@@ -309,3 +309,81 @@ def test_torch_replicas_share_the_cores():
         assert torch.get_num_threads() == share + 1
     finally:
         torch.set_num_threads(before)
+
+
+# Misuse
+
+
+def test_a_world_that_cannot_be_made_leaves_the_one_there_is(two):
+    for wrong in ({"engine": "nccl"}, {"device": "tpu9"}, {"device": 3}):
+        with pytest.raises((ArgumentError, ArgumentTypeError, UnknownNameError)):
+            us.init_distributed(replicas=2, **wrong)
+    assert _context.world() is two
+    assert host(two.gather(us.spmd(lambda x: us.all_reduce(x, "sum"))(two.scatter(np.arange(2.0))))).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("value", ["1", None, True])
+def test_the_timeout_must_be_a_number(value):
+    with pytest.raises(ArgumentTypeError, match="timeout_s"):
+        us.init_distributed(replicas=2, timeout_s=value)
+
+
+def test_per_replica_values_are_neither_replicated_nor_returned(two):
+    value = two.scatter(np.arange(2.0))
+    with pytest.raises(ArgumentTypeError, match="PerReplica"):
+        two.replicate({"x": value})
+    with pytest.raises(ArgumentTypeError, match="PerReplica"):
+        us.spmd(lambda x: {"x": value})(value)
+
+
+def test_a_world_cannot_be_ended_by_a_replica(two):
+    with pytest.raises(StateError, match=r"inside us\.spmd"):
+        us.spmd(lambda x: (two.end(), x)[1])(us.ones(1))
+    assert _context.world() is two
+
+
+def test_the_engines_functions_do_not_outlive_the_world(backend):
+    with us.init_distributed(replicas=2, device="cpu") as world:
+        run = world._engine.spmd(lambda x: us.all_reduce(x, "sum"))
+        run(us.ones(1))
+    with pytest.raises(StateError, match="end"):
+        run(us.ones(1))
+
+
+def test_empty_arrays_in_every_collective(world):
+    def fn(x):
+        empty = us.zeros((0, 3))
+        twice = us.reshape(x, (world.size, -1))[:, :0]
+        return [
+            us.all_reduce(empty, "sum"),
+            us.all_reduce(empty, "max"),
+            us.all_gather(empty),
+            us.all_gather(twice),
+            us.reduce_scatter(empty, "sum"),
+            us.reduce_scatter(twice, "sum"),
+            us.broadcast(empty),
+            us.all_to_all(empty),
+            us.all_to_all(twice),
+            us.permute(empty, [(0, world.size - 1)]),
+        ]
+
+    n = world.size
+    shapes = [tuple(x.shape) for x in us.spmd(fn)(us.ones(2 * n))[0]]
+    assert shapes == [(0, 3)] * 3 + [(n * n, 0), (0, 3), (1, 0), (0, 3), (0, 3), (n, 0), (0, 3)]
+
+
+def test_a_derivative_through_spmd_is_right_or_refused(two):
+    def loss(x):
+        return us.sum(us.spmd(lambda y: us.all_reduce(y, "sum"))(x)[0])
+
+    try:
+        found = us.grad(loss)(us.ones(2))
+    except (StateError, TraceError):
+        return
+    assert us.to_numpy(found).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("groups", [[[0.5, 1]], [["0", "1"]]])
+def test_groups_are_of_whole_numbers(two, groups):
+    with pytest.raises(ArgumentTypeError, match="groups"):
+        us.spmd(lambda x: us.all_reduce(x, groups=groups))(us.ones(1))

@@ -398,3 +398,15 @@ def test_parts_put_together_say_the_same_as_the_whole(rows, weighs):
     shares = [1 / 4 if p.share is None else float(p.share) for p in parts]
     assert np.dot(means, shares) == pytest.approx(x.mean())
     assert all(p.weights is None for p in parts) or weighs
+
+
+def test_a_trainer_is_neither_made_nor_used_by_replicas(backend):
+    def make():
+        return us.parallelize(us.nn.Linear(4, 3), loss=us.losses.softmax_cross_entropy, optimizer=us.optim.sgd(0.1))
+
+    batch = np.ones((4, 4), np.float32), np.arange(4) % 3
+    with us.init_distributed(replicas=2, device="cpu"):
+        trainer = make()
+        for fn in (lambda: trainer.step(batch).loss, lambda: make().step(batch).loss):
+            with pytest.raises(StateError, match=r"inside us\.spmd"):
+                us.spmd(fn)()

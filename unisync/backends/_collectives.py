@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ import numpy as np
 from unisync import _context, _dispatch, _types as t, tree
 from unisync._context import Scope
 from unisync._events import site
+from unisync._per_replica import PerReplica
 from unisync._types import DType, Tree
 from unisync.backends._engine import Done, Engine, Groups, Handle
 from unisync.backends._packing import buckets, cut, flat, packed, separate_buckets, size_bytes
@@ -241,7 +243,7 @@ def permute(x: Tree, pairs: Sequence[tuple[int, int]]) -> Tree:
 
 def _check_pairs(pairs: Any, size: int) -> tuple[tuple[int, int], ...]:
     try:
-        checked = tuple((int(source), int(target)) for source, target in pairs)
+        checked = tuple((operator.index(source), operator.index(target)) for source, target in pairs)
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(
             f"`pairs` must be a list of (source, target) replicas, got {pairs!r}. Try: [(0, 1), (1, 0)]."
@@ -275,6 +277,8 @@ def recv(like: Tree, source: int) -> Tree:
 
 def _partner(here: Scope | None, argument: str, replica: int) -> Scope:
     size = 1 if here is None else here.engine.size
+    if isinstance(replica, bool) or not isinstance(replica, (int, np.integer)):
+        raise ArgumentTypeError(f"`{argument}` must be a whole number, got {replica!r}. Try: {argument}=0.")
     if here is None or not 0 <= replica < size or (type(here.index) is int and replica == here.index):
         raise ArgumentError(
             f"`{argument}` must be another replica of the {size} in the world, got {replica!r}. "
@@ -366,6 +370,16 @@ def _array(m: Any, leaf: Any) -> Any:
     )
 
 
+def checked_result(result: Tree) -> Tree:
+    """What a replica's function returned, in which there must be no per-replica value."""
+    if any(type(leaf) is PerReplica for leaf in tree.leaves(result)):
+        raise ArgumentTypeError(
+            "a function of us.spmd must return one replica's trees, got a us.PerReplica. Try: pass it to the function "
+            "as an argument, of which each replica then gets its own tree."
+        )
+    return result
+
+
 def check_groups(groups: Any, size: int) -> Groups | None:
     """Groups as a checked partition of all replicas; None if it is one group of all in their order.
 
@@ -376,7 +390,7 @@ def check_groups(groups: Any, size: int) -> Groups | None:
     if groups is None:
         return None
     try:
-        given = tuple(tuple(int(replica) for replica in group) for group in groups)
+        given = tuple(tuple(map(operator.index, group)) for group in groups)
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(
             f"`groups` must be a list of lists of replicas, got {groups!r}. Try: [[0, 1], [2, 3]]."

@@ -17,7 +17,7 @@ from unisync._context import Scope
 from unisync._events import Ring, now_ns
 from unisync._per_replica import PerReplica
 from unisync._types import Tree, bfloat16, float16, float32
-from unisync.backends._collectives import noted
+from unisync.backends._collectives import checked_result, noted
 from unisync.backends._engine import Engine, Groups, Handle, ReduceOp
 from unisync.backends._reduction import reduction, sum_of_slices
 from unisync.backends._rendezvous import SMALL_BYTES, Bring, Meeting, Run, Work, told
@@ -46,6 +46,7 @@ class ThreadEngine(Engine):
         self._run: Run | None = None
         self._busy = threading.Lock()
         self._restore: Callable[[], None] | None = None
+        self._ended = False
         self._stop = weakref.finalize(self, stop, self._workers)
         self._stop.atexit = False  # they are daemons
 
@@ -75,16 +76,26 @@ class ThreadEngine(Engine):
 
     def spmd(self, fn: Callable[..., Tree]) -> Callable[..., PerReplica]:
         def run(*args: Any, **kwargs: Any) -> PerReplica:
+            if self._ended or _context.scope() is not None:
+                self._refuse_run()
             if self.size == 1:
                 return PerReplica([self._alone(fn, args, kwargs)])
             return PerReplica(self._together(fn, args, kwargs))
 
         return run
 
+    def _refuse_run(self) -> None:
+        if self._ended:
+            raise StateError(
+                "a function of us.spmd must run in the world it was made in, got one that has ended. "
+                "Try: us.init_distributed and us.spmd again."
+            )
+        raise StateError("a world must be used outside replicas, got a call inside us.spmd. Try: call it outside.")
+
     def _alone(self, fn: Callable[..., Tree], args: Any, kwargs: Any) -> Tree:
         args, kwargs = _of(0, args, kwargs)
         with _dispatch.backend(self.backend.NAME), _context.inside(Scope(self, 0, self.rings[0])):
-            return fn(*args, **kwargs)
+            return checked_result(fn(*args, **kwargs))
 
     def _together(self, fn: Callable[..., Tree], args: Any, kwargs: Any) -> list[Tree]:
         if not self._busy.acquire(blocking=False):
@@ -113,7 +124,7 @@ class ThreadEngine(Engine):
         try:
             args, kwargs = _of(rank, args, kwargs)
             with state(), _dispatch.backend(self.backend.NAME), _context.inside(Scope(self, rank, self.rings[rank])):
-                result = fn(*args, **kwargs)
+                result = checked_result(fn(*args, **kwargs))
         except BaseException as raised:
             error = raised
         run.finish(rank, result, error)
@@ -168,6 +179,7 @@ class ThreadEngine(Engine):
         return PerReplica([_map(copied, tree, device) for device in self.devices])
 
     def end(self) -> None:
+        self._ended = True
         self._stop()
         if self._restore is not None:
             self._restore()

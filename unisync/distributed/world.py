@@ -6,13 +6,13 @@ import math
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal, final
 
 import numpy as np
 
-from unisync import _context, _dispatch, tree
+from unisync import _context, _dispatch, tree as _tree
 from unisync._per_replica import PerReplica
 from unisync._types import Tree
 from unisync.backends import import_engines
@@ -43,7 +43,8 @@ class World:
 
     def __init__(self, engine: Engine, axes: dict[str, int]) -> None:
         self._engine = engine
-        self._restore_signal = _report_on_signal(engine) if engine.size > 1 else None
+        if engine.size > 1:
+            _report_on_signal()
         self.size = engine.size
         self.process_index = 0
         self.process_count = 1
@@ -91,18 +92,18 @@ class World:
             [2 3]
         """
         self._check_alive()
-        leaves, structure = tree.flatten(batch)
+        leaves, structure = _tree.flatten(batch)
         leaves = [self._array(leaf) for leaf in leaves]
         for i, leaf in enumerate(leaves):
             if not tuple(leaf.shape) or leaf.shape[0] % self.size:
                 raise ShapeError(
-                    f"`{tree.paths(batch)[i] or 'batch'}` must have a first axis that the {self.size} replicas divide, "
+                    f"`{_tree.paths(batch)[i] or 'batch'}` must have a first axis that the {self.size} replicas divide, "
                     f"got shape {tuple(leaf.shape)}. Try: pad or cut it, or world.replicate for what all share."
                 )
         parts = []
         for r in range(self.size):
             cut = [x[r * (x.shape[0] // self.size) : (r + 1) * (x.shape[0] // self.size)] for x in leaves]
-            parts.append(tree.unflatten(structure, cut))
+            parts.append(_tree.unflatten(structure, cut))
         return self._engine.place(parts)
 
     def replicate(self, tree: Tree) -> PerReplica:
@@ -117,6 +118,7 @@ class World:
             2
         """
         self._check_alive()
+        _tree.map(_refuse_per_replica, tree)
         return self._engine.replicate(tree)
 
     def first(self, value: PerReplica) -> Tree:
@@ -146,17 +148,18 @@ class World:
             arrays = [m.to_device(x, self.device) for x in arrays] if apart else arrays
             return m.concat(arrays, axis=0) if tuple(arrays[0].shape) else m.stack(arrays, axis=0)
 
-        return tree.map(join, *trees)
+        return _tree.map(join, *trees)
 
     def end(self) -> None:
         """Give up the replicas' threads, devices and memory; a new world may then be made. May be called again."""
         if self._ended:
             return
+        if _context.scope() is not None:
+            raise StateError("a world must be ended outside replicas, got a call inside us.spmd. Try: call it after.")
         self._ended = True
-        if self._restore_signal is not None:
-            self._restore_signal()
         if _context.world() is self:
             _context.set_world(None)
+            _give_back_signal()
         self._engine.end()
 
     def __enter__(self) -> World:
@@ -182,8 +185,7 @@ class World:
         return value
 
     def _array(self, leaf: Any) -> Any:
-        if isinstance(leaf, PerReplica):
-            raise ArgumentTypeError("`batch` must hold arrays, got a us.PerReplica. Try: pass it as it is.")
+        _refuse_per_replica(leaf)
         return leaf if hasattr(leaf, "shape") else self._engine.backend.asarray(leaf)
 
 
@@ -219,6 +221,8 @@ def init_distributed(
         raise ArgumentTypeError(f"`replicas` must be a whole number, got {replicas!r}. Try: replicas=2.")
     if replicas is not None and replicas < 1:
         raise ArgumentError(f"`replicas` must be at least 1, got {replicas}. Try: replicas=1.")
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float, np.integer, np.floating)):
+        raise ArgumentTypeError(f"`timeout_s` must be a number, got {timeout_s!r}. Try: timeout_s=600.")
     if not timeout_s > 0:
         raise ArgumentError(f"`timeout_s` must be positive, got {timeout_s}. Try: timeout_s=600.")
     if _context.scope() is not None:
@@ -233,12 +237,12 @@ def init_distributed(
             )
         replicas = product
     backend = _dispatch.current_namespace()
-    previous = _context.world()
-    if previous is not None:
-        previous.end()
     made = import_engines(backend.NAME).make_engine(
         engine, None if replicas is None else int(replicas), device, timeout_s
     )
+    previous = _context.world()
+    if previous is not None:
+        previous.end()  # not before there is a new one: what is asked for may be impossible
     world = World(made, axes or {"data" if mode == "data_parallel" else "model": made.size})
     _context.set_world(world)
     return world
@@ -262,20 +266,33 @@ def _axes(mode: Any) -> dict[str, int] | None:
     return {name: int(mode[name]) for name in AXES if name in mode}
 
 
-def _report_on_signal(engine: Engine) -> Callable[[], None] | None:
-    """Print the engine's report on SIGUSR1, unless somebody else uses the signal; returns how to undo it."""
-    number = getattr(signal, "SIGUSR1", None)
-    if number is None or threading.current_thread() is not threading.main_thread():
-        return None
-    if signal.getsignal(number) is not signal.SIG_DFL:
-        return None
+def _refuse_per_replica(leaf: Any) -> None:
+    if isinstance(leaf, PerReplica):
+        raise ArgumentTypeError(
+            "a tree for the replicas must hold arrays, got a us.PerReplica. Try: pass it as it is, or world.first of it."
+        )
 
-    def handle(signum: int, frame: Any) -> None:
-        print(engine.report(), file=sys.stderr, flush=True)
 
-    def restore() -> None:
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is handle:
-            signal.signal(number, signal.SIG_DFL)
+# Signals: only the main thread may set a handler, so one that another thread could not give back must serve the
+# worlds that follow.
+_SIGNAL = getattr(signal, "SIGUSR1", None)
 
-    signal.signal(number, handle)
-    return restore
+
+def _report_on_signal() -> None:
+    """Print the current world's report on SIGUSR1, unless somebody else uses the signal."""
+    if _SIGNAL is None or threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(_SIGNAL) is signal.SIG_DFL:
+        signal.signal(_SIGNAL, _print_report)
+
+
+def _print_report(number: int, frame: Any) -> None:
+    world = _context.world()
+    print("unisync: no world" if world is None else world._engine.report(), file=sys.stderr, flush=True)
+
+
+def _give_back_signal() -> None:
+    if _SIGNAL is None or threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(_SIGNAL) is _print_report:
+        signal.signal(_SIGNAL, signal.SIG_DFL)

@@ -210,6 +210,11 @@ class ReplicatedEngine:
         return seen
 
     def _check_alive(self) -> None:
+        if _context.scope() is not None:
+            raise StateError(
+                "a trainer must be used outside replicas, got a call inside us.spmd. Try: call it outside; it runs all "
+                "replicas by itself."
+            )
         if _context.world() is not self._world:
             raise StateError(
                 f"a trainer of {self.replicas} replicas must be used in the world it was made in, which has ended. "

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from unisync import _config
-from unisync.errors import ArgumentError, StateError
+from unisync.errors import ArgumentError, ArgumentTypeError, StateError
 
 RESERVED = 4  # devices of a first world, so that a second one may be larger
 
@@ -75,6 +75,8 @@ def devices_for(replicas: int | None, device: Any, timeout_s: float) -> tuple[An
     """
     if isinstance(device, Sequence) and not isinstance(device, str):
         return _chosen(replicas, tuple(device))
+    if not (device is None or isinstance(device, (str, jax.Device))):
+        raise ArgumentTypeError(f"`device` must be a platform's name or a jax.Device, got {device!r}. Try: 'cpu'.")
     platform = device.partition(":")[0] if isinstance(device, str) else getattr(device, "platform", None)
     if replicas is not None and replicas > 1:
         reserve(max(RESERVED, replicas), max(timeout_s, 600.0))

@@ -23,7 +23,7 @@ from unisync._types import Tree
 from unisync.backends._engine import Engine, Groups, ReduceOp
 from unisync.backends.jax import _constants, _dtypes, _layout, _world
 from unisync.backends.jax._pace import Mark, Pace
-from unisync.errors import StateError, unknown
+from unisync.errors import StateError, TraceError, unknown
 
 _AXIS = _layout.AXIS
 
@@ -99,6 +99,11 @@ class SharedProgramEngine(Engine):
             results = program(given)
             self._last = program
             mark = program.mark.of(results)
+            if isinstance(mark, jax.core.Tracer):
+                raise TraceError(
+                    "a function of us.spmd must be called outside us.jit and us.grad: it is compiled as a whole. "
+                    "Try: us.jit and us.grad inside it."
+                )
             if mark is not None:
                 self._pace.stepped(mark, program.mark.small)
         return PerReplica(native=results, size=self.size, take=_layout.take)
@@ -149,9 +154,15 @@ class SharedProgramEngine(Engine):
         return _REDUCTIONS[op](x, _AXIS, axis_index_groups=groups)
 
     def all_gather(self, x: Any, groups: Groups | None) -> Any:
+        if not x.size:  # XLA refuses collectives along an axis of length 0
+            members = self.size if groups is None else len(groups[0])
+            return jnp.concatenate([x] * members)
         return jax.lax.all_gather(x, _AXIS, axis_index_groups=groups, tiled=True)
 
     def reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
+        if not x.size:
+            members = self.size if groups is None else len(groups[0])
+            return x[: x.shape[0] // members]
         return jax.lax.psum_scatter(x, _AXIS, axis_index_groups=groups, tiled=True)
 
     def broadcast(self, x: Any, root: int, groups: Groups | None) -> Any:
@@ -161,6 +172,8 @@ class SharedProgramEngine(Engine):
         return _broadcast(x, jnp.asarray(roots)[jax.lax.axis_index(_AXIS)], groups)
 
     def all_to_all(self, x: Any, groups: Groups | None) -> Any:
+        if not x.size:
+            return x
         return jax.lax.all_to_all(x, _AXIS, 0, 0, axis_index_groups=groups, tiled=True)
 
     def permute(self, x: Any, pairs: Sequence[tuple[int, int]]) -> Any:

@@ -14,6 +14,7 @@ from unisync import tree
 from unisync._events import Event
 from unisync._per_replica import PerReplica
 from unisync._types import Tree
+from unisync.backends._collectives import checked_result
 from unisync.backends.tensorflow import _fast, _jit
 from unisync.backends.tensorflow._dtypes import mark_number
 from unisync.backends.tensorflow._meeting import Round
@@ -243,7 +244,7 @@ class Program:
 
             def replica(i: int) -> None:
                 args, kwargs = calls[i]
-                leaves, structure = tree.flatten(fn(*args, **kwargs))
+                leaves, structure = tree.flatten(checked_result(fn(*args, **kwargs)))
                 arrays = [isinstance(x, _OUTPUTS) for x in leaves]
                 leaves = [
                     _on(asarray(x), devices[i]) if is_array else x for x, is_array in zip(leaves, arrays, strict=True)
