@@ -16,6 +16,10 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"^print\((.*)\)  # (.+)$", re.MULTILINE)
 
 
+INTERNAL = {"same_shape", "checked", "defaults", "batch_means", "weighted_mean"}
+"""Functions of the modules `losses`, `metrics` and `callbacks` that other parts of unisync use."""
+
+
 def pages() -> list[Path]:
     """The pages that have Python blocks."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,6 +49,24 @@ def test_blocks_run_and_print_what_they_say(page, tmp_path, monkeypatch, capsys)
 
 def test_there_are_blocks():
     assert {"README.md", "index.md", "training.md", "layers.md", "backends.md"} <= {page.name for page in pages()}
+
+
+@pytest.mark.parametrize("module", ["nn", "losses", "optim", "metrics", "callbacks", "data"])
+def test_the_catalogue_names_everything(module):
+    text = (ROOT / "docs" / "catalogue.md").read_text()
+    part = getattr(us, module)
+    inside = "unisync." if module not in ("losses", "metrics", "callbacks") else part.__name__
+    names = [
+        name
+        for name, value in vars(part).items()
+        if not name.startswith("_")
+        and callable(value)
+        and getattr(value, "__module__", "").startswith(inside)
+        and (module != "nn" or name[0].isupper())
+        and name not in INTERNAL
+    ]
+    assert names
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
