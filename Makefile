@@ -4,11 +4,12 @@ BIN := .venv/bin
 DEMO_EPOCHS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs clean
+.PHONY: help setup demo test test-slow check bench docs clean
 
 help:
 	@echo "make demo    train a small CNN on real scans with NumPy (sets up what it needs)"
 	@echo "make test    set up all four backends and run the tests"
+	@echo "make test-slow  the long end-to-end tests, which make test leaves out"
 	@echo "make check   ruff, pyright and the documentation, strictly"
 	@echo "make bench   the benchmarks of docs/performance.md (about ten minutes)"
 	@echo "make docs    the documentation as a site in site/"
@@ -34,7 +35,10 @@ demo: .venv/.demo
 	$(BIN)/unisync train cnn --data digits --backend numpy --epochs $(DEMO_EPOCHS)
 
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+test-slow: .venv/.dev
+	$(BIN)/python -m pytest -m slow
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .
