@@ -96,8 +96,9 @@ class World:
         leaves = [self._array(leaf) for leaf in leaves]
         for i, leaf in enumerate(leaves):
             if not tuple(leaf.shape) or leaf.shape[0] % self.size:
+                name = _tree.paths(batch)[i] or "batch"
                 raise ShapeError(
-                    f"`{_tree.paths(batch)[i] or 'batch'}` must have a first axis that the {self.size} replicas divide, "
+                    f"`{name}` must have a first axis that the {self.size} replicas divide, "
                     f"got shape {tuple(leaf.shape)}. Try: pad or cut it, or world.replicate for what all share."
                 )
         parts = []
@@ -269,7 +270,7 @@ def _axes(mode: Any) -> dict[str, int] | None:
 def _refuse_per_replica(leaf: Any) -> None:
     if isinstance(leaf, PerReplica):
         raise ArgumentTypeError(
-            "a tree for the replicas must hold arrays, got a us.PerReplica. Try: pass it as it is, or world.first of it."
+            "a tree for the replicas must hold arrays, got a us.PerReplica. Try: pass it as it is, or world.first."
         )
 
 
