@@ -421,3 +421,12 @@ def _framework(name: str):
         pytest.skip(f"{name} is not under test")
     _dispatch.load(name)
     return sys.modules[name]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_numpy_array_is_what_to_convert(backend, turned):
+    if backend == "numpy":
+        pytest.skip("one backend")
+    pair = [np.ones(2, np.float32), us.ones(2)]
+    with pytest.raises(us.errors.MixedBackendsError, match=rf'us.convert\(x, "{backend}"\) for the NumPy array'):
+        us.add(*(reversed(pair) if turned else pair))

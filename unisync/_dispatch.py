@@ -233,6 +233,12 @@ def is_array(x: Any) -> bool:
 
 
 def _mixed(m1: Any, m2: Any) -> MixedBackendsError:
+    names = [m1.NAME, m2.NAME]
+    # An array on the host joins the others: those may be on a device, or be differentiated.
+    name, which = next(((n, "the NumPy array") for n in names if n != "numpy"), (m1.NAME, "the other"))
+    if "numpy" not in names:
+        name, which = m1.NAME, f"the {m2.NAME} array"
     return MixedBackendsError(
-        f'arrays of one call must belong to one backend, got {m1.NAME} and {m2.NAME}. Try: us.convert(x, "{m1.NAME}").'
+        f"arrays of one call must belong to one backend, got {m1.NAME} and {m2.NAME}. "
+        f'Try: us.convert(x, "{name}") for {which}.'
     )

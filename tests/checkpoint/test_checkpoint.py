@@ -65,7 +65,7 @@ def test_a_failed_write_leaves_the_earlier_checkpoint(tmp_path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr(json, "dumps", full_disk)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(CheckpointError, match="no space"):
         checkpoint.write(tmp_path / "c", {"t": np.zeros(3)}, {"step": 2})
     monkeypatch.undo()
     assert checkpoint.read(tmp_path / "c").info == {"step": 1}
@@ -118,3 +118,11 @@ def test_damage_is_reported(tmp_path, damage):
 def test_fit_refuses_another_models_params(saved, expected, message):
     with pytest.raises(CheckpointError, match=message):
         checkpoint.fit(saved, expected, "params")
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path):
+    with pytest.raises(us.errors.CheckpointError, match=r"cannot be written to.*Try: a folder"):
+        checkpoint.write("/proc/unisync/run", {"params": {"w": us.ones(2)}}, {})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(us.errors.CheckpointError, match="cannot be written to"):
+        checkpoint.write(tmp_path / "file" / "run", {"params": {"w": us.ones(2)}}, {})

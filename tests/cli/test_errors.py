@@ -86,6 +86,7 @@ CASES = {  # arguments → what the line says
     "zero size in a layer": ("mine.py:zero --data good.npz", ["Linear", "0"]),
     "json in no folder": ("mlp --json gone/out.json", ["`--json` must be", "gone/out.json"]),
     "save into a file": ("mlp --save good.npz", ["good.npz", "folder"]),
+    "save where one may not": ("mlp --save /proc/unisync/run", ["cannot be written to", "Try:"]),
     "save among others": ("mlp --save .", ["with a checkpoint", "Try:"]),
 }
 

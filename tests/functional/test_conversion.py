@@ -192,3 +192,12 @@ def test_devices(backend):
     assert us.device(us.zeros(2, like=x)) == us.device(x)
     assert us.device(us.zeros(2, device=us.device(x))) == us.device(x)
     assert us.block_until_ready({"a": x, "b": [x]})["a"] is x
+
+
+def test_convert_variables_and_numpy_scalars(backend):
+    assert us.to_numpy(us.convert(np.float64(2), backend)) == 2
+    assert us.dtype_of(us.convert(np.float64(2), backend)) == "float64"
+    tf = pytest.importorskip("tensorflow")
+    made = us.convert(tf.Variable([1.0, 2.0]), backend)
+    assert backend == us.namespace(made).NAME
+    assert us.to_numpy(made).tolist() == [1.0, 2.0]

@@ -177,3 +177,11 @@ def test_host_draws_inside_a_compiled_function(backend):
 
     with pytest.raises(TraceError, match="host draws need a key whose bits are known"):
         us.jit(draw)(Key(0), us.asarray(1.0))
+
+
+@pytest.mark.parametrize(
+    "draw", [us.random.normal, us.random.uniform, lambda key, shape: us.random.bernoulli(key, 0.5)]
+)
+def test_a_seed_is_no_key(backend, draw):
+    with pytest.raises(ArgumentTypeError, match=r"must be a us.random.Key, got int. Try: us.random.Key\(3\)"):
+        draw(3, (2,))

@@ -434,3 +434,15 @@ def test_bad_constructions(name):
     with pytest.raises(kind, match=text) as caught:
         make()
     assert "Try:" in str(caught.value) or re.search(text, str(caught.value))
+
+
+def test_a_users_layer_that_is_no_dataclass_shows_its_own_error():
+    class Broken(us.nn.Layer):
+        def forward(self, params, x):
+            raise ValueError("its own")
+
+    assert repr(Broken()) == "Broken()"
+    model = us.nn.Sequential([Broken()])
+    params, _ = model.init(0)
+    with pytest.raises(ValueError, match="its own"):
+        model(params, us.ones(2))

@@ -138,3 +138,11 @@ def test_unknown_parameters_behind_a_flattened_image():
         pytest.raises(errors.ArgumentError, match=r"must have a Linear.*GroupNorm\(3, 12\) at '3'"),
     ):
         nn.to_torch_state_dict(model, model.init(0)[0])
+
+
+def test_batch_norm_needs_its_state():
+    model = us.nn.Sequential([us.nn.Linear(3, 2), us.nn.BatchNorm(2)])
+    params, state = model.init(0)
+    with pytest.raises(us.errors.ArgumentError, match=r"Try: us.nn.to_torch_state_dict\(model, params, state\)"):
+        us.nn.to_torch_state_dict(model, params)
+    assert "1.running_mean" in us.nn.to_torch_state_dict(model, params, state)

@@ -383,3 +383,23 @@ def test_by_name():
         o.by_name("adma")
     with pytest.raises(UnknownNameError, match=r"`option of sgd` must be one of .*, got 'momentun'\. Try: 'momentum'"):
         o.by_name("sgd", 0.1, momentun=0.9)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: us.optim.sgd("0.1"),
+        lambda: us.optim.adam("1e-3"),
+        lambda: us.optim.adamw(betas=("0.9", 0.999)),
+        lambda: us.optim.adam(eps="1e-8"),
+        lambda: us.optim.rmsprop(momentum="0.9"),
+        lambda: us.optim.adagrad("0.1", lr_decay=0.1),
+        lambda: us.optim.adamw(weight_decay="0.1"),
+        lambda: us.optim.clip_by_global_norm("1.0"),
+        lambda: us.optim.cosine("0.1", 10),
+        lambda: us.optim.cosine(0.1, "10"),
+    ],
+)
+def test_numbers_as_text_are_refused_at_construction(make):
+    with pytest.raises(us.errors.ArgumentTypeError, match=r"must be a number.*got str"):
+        make()

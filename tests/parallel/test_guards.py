@@ -77,3 +77,56 @@ def test_a_checkpoint_is_never_written_of_a_failed_step(backend, tmp_path):
     assert not (tmp_path / "c").exists()
     made.save(tmp_path / "c")
     assert us.load(tmp_path / "c").steps == 0
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0, 1.0], [0.0, 0.0, 0.0], [1.0, float("nan"), 1.0]])
+def test_weights_of_a_users_batch(backend, weights):
+    made = us.parallelize(us.nn.Linear(2, 2), loss=us.losses.mse, optimizer=us.optim.sgd(0.1))
+    batch = (np.ones((3, 2), np.float32), np.ones((3, 2), np.float32), np.array(weights, np.float32))
+    with pytest.raises(us.errors.DataError, match="`weights` of a batch must be numbers ≥ 0"):
+        made.step(batch)
+
+
+X, Y = np.ones((4, 2), np.float32), np.ones((4, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X.tolist(), Y.tolist()), r"x and y must be arrays.*Try: \(np.asarray\(x\)"),
+        ([X.tolist(), Y.tolist()], "x and y must be arrays"),
+        ((X, Y.tolist()), "x and y must be arrays"),
+        (((X, X), Y), "one array for x"),
+        ({"image": X, "label": Y}, r"Try: trainer.train\(\(data\['image'\], data\['label'\]"),
+        ({"x": X.tolist(), "y": Y.tolist()}, r"Try: np.asarray\(x\)"),
+        ([{"image": X, "label": Y}], "got dict with"),
+        ([(X.tolist(), Y.tolist())], r"Try: np.asarray\(x\)"),
+    ],
+)
+def test_data_that_are_no_arrays(data, message):
+    made = us.parallelize(us.nn.Linear(2, 2), loss=us.losses.mse, optimizer=us.optim.sgd(0.1))
+    with pytest.raises(us.errors.DataError, match=message):
+        made.train(data, verbose=False)
+
+
+def test_two_batches_are_data():
+    made = us.parallelize(us.nn.Linear(2, 2), loss=us.losses.mse, optimizer=us.optim.sgd(0.1))
+    for batches in ([(X, Y), (X, Y)], ((X, Y), (X, Y)), [{"x": X, "y": Y}] * 2):
+        assert len(made.train(batches, verbose=False).step_losses) == 2
+
+
+def test_names_that_history_and_callbacks_do_not_have():
+    made = us.parallelize(us.nn.Linear(2, 2), loss=us.losses.mse, optimizer=us.optim.sgd(0.1))
+    history = made.train((X, Y), batch_size=4, validation=(X, Y), verbose=False)
+    with pytest.raises(us.errors.UnknownNameError, match=r"got 'los'. Try: 'loss'"):
+        history["los"]
+    stopping = us.callbacks.EarlyStopping("val_loss")
+    with pytest.raises(us.errors.UnknownNameError, match="Try: 'test_loss'"):
+        made.train((X, Y), batch_size=4, validation=(X, Y), verbose=False, callbacks=[stopping])
+    with pytest.raises(us.errors.UnknownNameError, match=r"validation=\(x, y\)"):
+        made.train((X, Y), batch_size=4, verbose=False, callbacks=[stopping])
+    with pytest.raises(us.errors.DataError, match=r"got list\. Try") as found:
+        made.predict(X.tolist())
+    assert len(str(found.value)) < 120
+    with pytest.raises(us.errors.CheckpointError, match=r"^the params must be those of this model, got no weight"):
+        made.params = {"bias": us.ones(2)}

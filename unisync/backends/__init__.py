@@ -28,7 +28,7 @@ _REQUIRES: dict[str, tuple[tuple[str, ...], str]] = {  # backend → (modules to
 }
 
 _BEFORE_IMPORT: dict[str, dict[str, str]] = {  # environment variables that a framework reads while it is imported
-    # A banner on every start at level 0 (information); warnings and errors stay.
+    # Less information on every start; TensorFlow 2.21 still prints its oneDNN banner. Warnings and errors stay.
     "tensorflow": {"TF_CPP_MIN_LOG_LEVEL": "1"},
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +48,22 @@ def write(path: str | Path, trees: Mapping[str, Tree], info: Mapping[str, Any]) 
         info: JSON values.
 
     Raises:
-        CheckpointError: the path is a file or a folder of something else, or a tree holds something else.
+        CheckpointError: the path is a file or a folder of something else, or cannot be written to, or a tree holds
+            something else.
     """
-    from safetensors.numpy import save_file
+    from safetensors import SafetensorError
 
     folder = Path(path)
-    check_target(folder)
+    try:
+        _write(folder, trees, info)
+    except (OSError, SafetensorError) as error:
+        raise _not_writable(folder, error) from error
+
+
+def _write(folder: Path, trees: Mapping[str, Tree], info: Mapping[str, Any]) -> None:
+    from safetensors.numpy import save_file
+
+    _check_place(folder)
     arrays: dict[str, np.ndarray] = {}
     encoded = {name: encode(tree, name, arrays) for name, tree in trees.items()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,9 +109,19 @@ def check_target(path: str | Path) -> None:
     """Check, before hours of training, that a checkpoint may be written there.
 
     Raises:
-        CheckpointError: the path is a file, or a folder of something else.
+        CheckpointError: the path is a file, a folder of something else, or where one may not write.
     """
     folder = Path(path)
+    try:
+        _check_place(folder)
+        standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        with tempfile.TemporaryFile(dir=standing):  # permission bits do not tell of read-only file systems
+            pass
+    except OSError as error:
+        raise _not_writable(folder, error) from error
+
+
+def _check_place(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"`path` must be a folder, got the file {str(folder)!r}. Try: another name.")
     if folder.is_dir() and any(folder.iterdir()):
@@ -111,6 +132,13 @@ def check_target(path: str | Path) -> None:
                 f"`path` must be a new folder or one with a checkpoint, got {str(folder)!r} with "
                 f"{sorted(names - ours)[0]!r} in it. Try: a folder inside it."
             )
+
+
+def _not_writable(folder: Path, error: Exception) -> CheckpointError:
+    reason = (isinstance(error, OSError) and error.strerror) or error
+    return CheckpointError(
+        f"{str(folder)!r} cannot be written to: {reason}. Try: a folder with room that you may write to."
+    )
 
 
 def _put(part: Path, final: Path) -> None:

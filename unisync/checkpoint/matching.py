@@ -35,8 +35,8 @@ def fit(saved: Tree, expected: Tree, name: str) -> Tree:
     if missing or extra:
         what = [f"{label} {', '.join(odd[:5])}" for label, odd in (("no", missing), ("also", extra)) if odd]
         raise CheckpointError(
-            f"the checkpoint's {name} must be those of this model, got {' and '.join(what)}. "
-            "Try: the model, loss and optimizer that it was saved with."
+            f"the {name} must be those of this model, got {' and '.join(what)}. "
+            "Try: trees of the same names as trainer.params, or the model, loss and optimizer of the checkpoint."
         )
     return trees.unflatten(
         structure, [_fit_leaf(found[path], leaf, f"{name}/{path}") for path, leaf in zip(paths, leaves, strict=True)]
@@ -59,8 +59,8 @@ def _fit_leaf(saved: Any, leaf: Any, path: str) -> Any:
         return saved
     if np.shape(saved) != tuple(leaf.shape):
         raise CheckpointError(
-            f"the checkpoint's {path} must have shape {tuple(leaf.shape)}, got {np.shape(saved)}. "
-            "Try: the model that it was saved with."
+            f"{path} must have shape {tuple(leaf.shape)}, got {np.shape(saved)}. "
+            "Try: params of the same sizes, or the model of the checkpoint."
         )
     return _array(np.asarray(saved) if not isinstance(saved, np.ndarray) else saved, leaf)
 

@@ -65,7 +65,10 @@ def train(
     ] = "cosine",
     seed: Annotated[int, typer.Option(metavar="N", help="Settles parameters, data order and dropout.")] = 0,
     save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the trained model there.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write the trained model there; replaces a checkpoint there.", show_default=False
+        ),
     ] = None,
     replicas: Annotated[
         int | None,

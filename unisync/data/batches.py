@@ -57,7 +57,7 @@ def as_batch(raw: Any) -> Batch:
     except (AttributeError, IndexError):
         raise DataError(
             f"`x` and `y` of a batch must be arrays of samples, got {type(batch.x).__name__} and "
-            f"{type(batch.y).__name__}. Try: numpy.asarray."
+            f"{type(batch.y).__name__}. Try: np.asarray(x)."
         ) from None
     if n != m or n == 0:
         raise DataError(

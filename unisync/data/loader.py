@@ -84,7 +84,9 @@ def check_pair(x: Any, y: Any) -> None:
     """
     for name, array in (("x", x), ("y", y)):
         if not getattr(array, "shape", ()):
-            raise DataError(f"`{name}` must be an array of samples, got {type(array).__name__}. Try: shape (N, ...).")
+            raise DataError(
+                f"`{name}` must be an array of samples, got {type(array).__name__}. Try: np.asarray({name})."
+            )
     if len(x) != len(y):
         raise DataError(
             f"`x` and `y` must have one length, got {len(x)} and {len(y)} (shapes {tuple(x.shape)} and "

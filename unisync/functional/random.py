@@ -13,6 +13,7 @@ from typing import Any
 from unisync import _dispatch
 from unisync._key import Key as Key, flatten_key as flatten_key, unflatten_key as unflatten_key
 from unisync._types import Shape
+from unisync.errors import ArgumentTypeError
 
 
 def uniform(
@@ -39,10 +40,14 @@ def uniform(
     Returns:
         Native array of the given shape.
 
+    Raises:
+        ArgumentTypeError: the key is none.
+
     Example:
         >>> us.random.uniform(us.random.Key(0), (3,)).shape
         (3,)
     """
+    _check_key(key)
     m, device = _dispatch.target(like, device)
     return m.uniform(key, shape, low=low, high=high, dtype=dtype, device=device)
 
@@ -71,10 +76,14 @@ def normal(
     Returns:
         Native array of the given shape.
 
+    Raises:
+        ArgumentTypeError: the key is none.
+
     Example:
         >>> us.random.normal(us.random.Key(0), (3,)).shape
         (3,)
     """
+    _check_key(key)
     m, device = _dispatch.target(like, device)
     return m.normal(key, shape, mean=mean, std=std, dtype=dtype, device=device)
 
@@ -92,9 +101,19 @@ def bernoulli(key: Key, p: float, shape: Shape = (), *, device: Any = None, like
     Returns:
         Native boolean array of the given shape.
 
+    Raises:
+        ArgumentTypeError: the key is none.
+
     Example:
         >>> us.random.bernoulli(us.random.Key(0), 1.0, (2,))
         array([ True,  True])
     """
+    _check_key(key)
     m, device = _dispatch.target(like, device)
     return m.bernoulli(key, p, shape, device=device)
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, Key):
+        seed = key if isinstance(key, int) and not isinstance(key, bool) else 0
+        raise ArgumentTypeError(f"`key` must be a us.random.Key, got {type(key).__name__}. Try: us.random.Key({seed}).")

@@ -182,7 +182,10 @@ class Layer(ABC):  # noqa: B024 - a subclass overrides forward or apply: neither
     def __repr__(self) -> str:
         """As one would write it: required settings by position, others only where they differ from the default."""
         parts = []
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+        # Errors show layers: a user's own that is no dataclass, or has an __init__ that failed, must not hide them.
+        for field in dataclasses.fields(self) if dataclasses.is_dataclass(self) else ():
+            if not hasattr(self, field.name):
+                continue
             value = getattr(self, field.name)
             if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
                 parts.append(repr(value))

@@ -78,13 +78,14 @@ def to_torch_state_dict(model: Layer, params: Params, state: State | None = None
     Args:
         model: the recipe.
         params: its parameters, of any backend.
-        state: its state, if it has any.
+        state: its state; needed if it has any, as with batch norm.
 
     Returns:
-        name → array of the current backend (a copy). On torch it is what `module.load_state_dict` takes.
+        name → array of the current backend (a copy). On torch it is what `module.load_state_dict` takes. It has no
+        `num_batches_tracked`, which we do not count: torch keeps its module's own.
 
     Raises:
-        ArgumentError: names are missing or not expected; lists them.
+        ArgumentError: names are missing or not expected, or the state is missing; lists them.
 
     Example:
         >>> model = us.nn.Sequential([us.nn.Linear(3, 2)])
@@ -95,6 +96,11 @@ def to_torch_state_dict(model: Layer, params: Params, state: State | None = None
     with _dispatch.backend("numpy"):
         expected = model.init(0)
     given = {**_named(params), **_named(state or {})}
+    if not state and expected[1]:
+        raise ArgumentError(
+            f"`state` must be given for a model that has any, {sorted(_named(expected[1]))[:4]}, got {state!r}. "
+            "Try: us.nn.to_torch_state_dict(model, params, state)."
+        )
     _check_names({**_named(expected[0]), **_named(expected[1])}, given)
     orders = _orders(model)
     result = {}

@@ -42,6 +42,8 @@ def rate(value: Any, usual: Any) -> Any:
 
 def _within(name: str, value: Any, low: float, high: float, text: str, usual: Any) -> Any:
     try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
         as_float = float(value)
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(

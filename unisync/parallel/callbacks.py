@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal, final
 
-from unisync.errors import ArgumentError, ArgumentTypeError, unknown
+from unisync.errors import ArgumentError, ArgumentTypeError, UnknownNameError, unknown
 from unisync.parallel.history import Record, StepResult
 
 
@@ -118,7 +118,7 @@ class EarlyStopping(Callback):
 
     def on_epoch(self, trainer: Any, record: Record) -> None:
         if self.monitor not in record:
-            raise unknown("monitor", self.monitor, record)
+            raise self._unknown_monitor(record)
         value = float(record[self.monitor])
         best = math.inf if self.best is None else self._sign * self.best
         if self.best is None or self._sign * value < best - self.min_delta:
@@ -128,6 +128,14 @@ class EarlyStopping(Callback):
         self._waited += 1
         if self._waited >= max(self.patience, 1):
             trainer.stop()
+
+    def _unknown_monitor(self, record: Record) -> UnknownNameError:
+        kind, _, name = self.monitor.partition("_")
+        meant = f"test_{name}"
+        if kind not in ("val", "valid", "validation", "test") or name not in record:
+            return unknown("monitor", self.monitor, record)
+        cure = repr(meant) if meant in record else f"trainer.train(..., validation=(x, y)), which records {meant!r}"
+        return UnknownNameError(f"`monitor` must be one of {sorted(record)}, got {self.monitor!r}. Try: {cure}.")
 
     def on_end(self, trainer: Any) -> None:
         if self._kept is not None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, final, overload
 
+from unisync.errors import unknown
+
 RUN_AHEAD = 32
 """Steps that may be in flight. Reading the oldest half when there are more bounds how far the host runs ahead of the
 device: unbounded chains of steps keep their batches alive and can exhaust the threads of jax on a CPU."""
@@ -17,9 +19,8 @@ Record = dict[str, Any]
 class Pending(NamedTuple):
     """A step whose numbers are still on the device."""
 
-    loss: Any
+    result: StepResult  # what the caller has: numbers that it has read need not be read again
     ok: Any
-    metrics: tuple[Any, ...]
     samples: float
     numbers: Any  # what must be put back if the step turns out not to have updated anything
 
@@ -57,7 +58,7 @@ class StepLog:
             if not sound and not bool(step.ok):
                 self.failed = step
                 break
-            values = [_number(step.loss), *map(_number, step.metrics)]
+            values = step.result.numbers()
             self.losses.append(values[0])
             self._sums = [a + step.samples * b for a, b in zip(self._sums or [0.0] * len(values), values, strict=True)]
             self._samples += step.samples
@@ -114,8 +115,16 @@ class History(Sequence[Record]):
     @overload
     def __getitem__(self, index: str) -> list[Any]: ...
     def __getitem__(self, index: int | slice | str) -> Any:
-        """The record of an epoch by position, or by name the values of all epochs."""
-        return [record.get(index) for record in self.records] if isinstance(index, str) else self.records[index]
+        """The record of an epoch by position, or by name the values of all epochs (None where one has none).
+
+        Raises:
+            UnknownNameError: no epoch has a value of that name; suggests the nearest.
+        """
+        if not isinstance(index, str):
+            return self.records[index]
+        if self.records and not any(index in record for record in self.records):
+            raise unknown("history[...]", index, set().union(*self.records))
+        return [record.get(index) for record in self.records]
 
     def __len__(self) -> int:
         return len(self.records)
@@ -139,17 +148,27 @@ class StepResult:
     @property
     def loss(self) -> float:
         """The loss."""
-        return _number(self._loss)
+        loss = self._loss
+        if type(loss) is not float:
+            loss = self._loss = _number(loss)
+        return loss
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics by name."""
-        return {name: _number(value) for name, value in zip(self._names, self._metrics, strict=True)}
+        self._metrics = tuple(map(_number, self._metrics))
+        return dict(zip(self._names, self._metrics, strict=True))
+
+    def numbers(self) -> list[float]:
+        """The loss and the metrics."""
+        return [self.loss, *self.metrics.values()] if self._metrics else [self.loss]
 
     def __repr__(self) -> str:
         return f"StepResult(loss={self.loss!r}, metrics={self.metrics!r})"
 
 
 def _number(x: Any) -> float:
+    if type(x) is float:
+        return x
     item = getattr(type(x), "item", None)  # on jax in a quarter of the time of float(x); TensorFlow has none
     return float(x) if item is None else float(item(x))

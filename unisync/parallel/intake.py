@@ -53,7 +53,7 @@ class Intake:
         """(x, y, weights or None, the sum of the weights) of a batch, as native arrays.
 
         Raises:
-            DataError: it is no batch, or a label is out of range.
+            DataError: it is no batch, a label is out of range, or a weight is negative or all are 0.
         """
         if type(raw) is tuple and len(raw) == 2 and self._is_plain(*raw):
             x, y = raw
@@ -65,7 +65,7 @@ class Intake:
             self.check(y)
         samples = x.shape[0]
         if weights is not None:
-            samples = float(of[type(weights)].to_numpy(weights).sum())
+            samples = _weight(of[type(weights)].to_numpy(weights))
             weights = self.native(weights)
         return self.native(x), self.native(y), weights, samples
 
@@ -133,7 +133,7 @@ class Intake:
                 "Try: y.astype('int64'), or another loss such as us.losses.mse."
             )
         if type(labels) is not np.ndarray:
-            if str(of[type(labels)].device(labels)) != "cpu":
+            if "cpu" not in str(of[type(labels)].device(labels)).lower():
                 return
             labels = of[type(labels)].to_numpy(labels)
         if self._classes is None:
@@ -149,3 +149,15 @@ class Intake:
             if unchecked is not None:
                 losses.check_labels(unchecked, classes)
             self._classes, self._unchecked = classes, None
+
+
+def _weight(weights: np.ndarray) -> float:
+    """The sum of a batch's weights."""
+    total, least = float(weights.sum()), float(weights.min())
+    if not (least >= 0 and total > 0):
+        found = f"a weight of {least}" if total > 0 or least < 0 else f"a sum of {total}"
+        raise DataError(
+            f"`weights` of a batch must be numbers ≥ 0 that are not all 0, got {found}. "
+            "Try: weight 0 for rows to leave out, and no batch of such rows alone."
+        )
+    return total

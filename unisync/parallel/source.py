@@ -71,6 +71,7 @@ def of_iterable(data: Any) -> Source:
     Raises:
         DataError: it is neither.
     """
+    _refuse_no_arrays(data)
     if isinstance(data, Loader):
         return Source(data.batches, len(data), data.y)
     if callable(data) and not isinstance(data, Iterable):
@@ -91,6 +92,36 @@ def of_iterable(data: Any) -> Source:
     # The first iterator is used, not dropped: one may have started workers.
     first = itertools.chain([iterator])
     return Source(lambda epoch: next(first, None) or iter(data), length)
+
+
+def _refuse_no_arrays(data: Any) -> None:
+    """Raise for what is meant as (x, y), but is made of lists, or of several arrays for x; it would pass for batches.
+
+    Raises:
+        DataError: it is.
+    """
+    if isinstance(data, Mapping):
+        keys = [*map(str, data), "x", "y"]
+        raise DataError(
+            f"`data` must be (x, y) or have the keys 'x' and 'y', got {type(data).__name__} with {keys[:-2]}. "
+            f"Try: trainer.train((data[{keys[0]!r}], data[{keys[1]!r}]))."
+        )
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        return
+    x, y = data
+    if not is_array(x) and not is_array(y) and not _holds_numbers(x) and not _holds_numbers(y):
+        return  # two batches
+    what = f"{type(x).__name__} and {type(y).__name__}"
+    if isinstance(x, (tuple, list)) and x and all(is_array(part) and len(part.shape) for part in x):
+        raise DataError(f"x and y must be arrays, got {what}. Try: one array for x, np.concatenate(x, axis=-1).")
+    raise DataError(f"x and y must be arrays, got {what}. Try: (np.asarray(x), np.asarray(y)).")
+
+
+def _holds_numbers(part: Any) -> bool:
+    """Whether it is a nested list (or tuple) of numbers."""
+    while isinstance(part, (list, tuple)) and part:
+        part = part[0]
+    return isinstance(part, (bool, int, float))
 
 
 def dry(source: Source, epoch: int) -> DataError:

@@ -253,10 +253,11 @@ class Trainer:
         intake: Any = self._intake
         x, y, weights, samples = intake(batch)
         loss, ok, values, numbers = self._engine.step(x, y, weights)
-        self._log.add(Pending(loss, ok, values, samples, numbers))
+        result = StepResult(loss, values, self._names)
+        self._log.add(Pending(result, ok, samples, numbers))
         if self._log.failed is not None:
             self._check_finite()
-        return StepResult(loss, values, self._names)
+        return result
 
     def _check_finite(self) -> None:
         failed = self._log.failed
@@ -265,7 +266,7 @@ class Trainer:
         self._log.failed = None
         step = len(self._log.losses)
         self._engine.recover(step, failed.numbers)
-        loss = float(failed.loss)
+        loss = failed.result.loss
         what = f"the loss became {loss}" if loss - loss != 0 else f"a gradient became NaN or infinite (loss {loss:.4g})"
         raise NonFiniteError(
             f"{what} in step {step + 1} (epoch {self.epochs + 1}); that step updated nothing, and trainer.params are "
@@ -313,9 +314,8 @@ class Trainer:
         """
         check_size("batch_size", batch_size)
         if not _dispatch.is_array(x) or len(x.shape) == 0 or x.shape[0] == 0:
-            raise DataError(
-                f"`x` must be an array of at least one sample, got {getattr(x, 'shape', x)}. Try: (N, ...)."
-            )
+            found = f"shape {tuple(x.shape)}" if _dispatch.is_array(x) else type(x).__name__
+            raise DataError(f"`x` must be an array of at least one sample, got {found}. Try: np.asarray(x), (N, ...).")
         with self._here():
             intake = self._intake or Intake(self._m, self._engine.params, None, self._engine.takes_numpy)
             return evaluation.outputs(
@@ -331,7 +331,7 @@ class Trainer:
 
         Raises:
             NonFiniteError: one of the last steps was not finite.
-            CheckpointError: the path holds something else.
+            CheckpointError: the path holds something else, or cannot be written to.
         """
         self._log.read()
         self._check_finite()

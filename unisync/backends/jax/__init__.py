@@ -2,8 +2,8 @@
 
 Importing it turns on jax's 64-bit mode, without which float64 and int64 do not exist; `UNISYNC_JAX_X64=0` opts out, and
 then int64 means int32 and float64 is an error. It makes no device client: how many CPU devices there are, and how
-many threads they share, stays open until the first array or world (more than one device costs a single replica 5 to 20
-%), unless `UNISYNC_JAX_DEVICES` asks for devices.
+many threads they share, stays open until the first array or world (more than one device costs a single replica 10 to
+25 %), unless `UNISYNC_JAX_DEVICES` asks for devices.
 """
 
 from __future__ import annotations

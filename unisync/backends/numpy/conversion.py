@@ -25,7 +25,7 @@ def from_dlpack(x, /):
         raise TraceError("`x` must be a concrete array, got one that a gradient is being traced through.")
     try:
         return np.from_dlpack(x)
-    except (BufferError, RuntimeError, TypeError, ValueError):
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
         # Not shareable as it is (on a device, or of a dtype that DLPack or NumPy lacks): by way of the host.
         if not _dispatch.is_array(x):
             raise

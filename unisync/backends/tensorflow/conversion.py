@@ -40,7 +40,7 @@ def from_dlpack(x: Any, /) -> tf.Tensor:
         return tf.convert_to_tensor(x)
     try:
         return _aligned(tf.experimental.dlpack.from_dlpack(x.__dlpack__()))
-    except (BufferError, RuntimeError, TypeError, ValueError, tf.errors.InvalidArgumentError):
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError, tf.errors.InvalidArgumentError):
         # Read-only or strided memory, or a device or dtype that TensorFlow does not take: by way of the host.
         if not _dispatch.is_array(x):
             raise

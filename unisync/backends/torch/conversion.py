@@ -7,7 +7,7 @@ from typing import Any
 import numpy as _np
 import torch
 
-from unisync import tree as _tree
+from unisync import _dispatch, tree as _tree
 from unisync._types import Tree
 from unisync.backends.torch._depth import differentiating as _differentiating
 from unisync.backends.torch.creation import asarray as _asarray
@@ -35,7 +35,14 @@ def to_numpy(x: torch.Tensor, /) -> _np.ndarray:
 def from_dlpack(x: Any, /) -> torch.Tensor:
     if isinstance(x, (_np.ndarray, _np.generic)):
         return _asarray(x)  # shares memory likewise; a read-only array is copied, as torch could write to it
-    return torch.from_dlpack(x)
+    try:
+        return torch.from_dlpack(x)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        # What does not export its memory, such as tf.Variable: by way of the host.
+        if not _dispatch.is_array(x):
+            raise
+    source = _dispatch.namespace(x)
+    return _asarray(source.to_numpy(x), dtype=source.dtype_of(x))
 
 
 def device(x: torch.Tensor, /) -> torch.device:
