@@ -69,7 +69,7 @@ def _from_numpy(a: _np.ndarray, dtype: torch.dtype | None, device: Any, copy: bo
 
 def _elsewhere() -> bool:
     """Whether the user has set another default device than the CPU."""
-    return torch.get_default_device().type != "cpu"
+    return not torch.empty(()).is_cpu  # in a third of the time of torch.get_default_device()
 
 
 def _from_any_numpy(a: _np.ndarray, dtype: torch.dtype | None, device: Any, copy: bool | None) -> torch.Tensor:

@@ -86,8 +86,8 @@ def multi_all_finite(xs: Sequence[Any], /) -> Any:
     xs = [x for x in xs if x.is_floating_point() or x.is_complex()]
     if not xs:
         return torch.tensor(True)
-    if _on_cpu(xs) and _finite_sum(xs):
-        return torch.tensor(True)  # many times faster there; what overflows in sums alone is looked at again below
+    if _on_cpu(xs) and _finite_sum(xs):  # many times faster there; what overflows in sums alone is looked at below
+        return torch.scalar_tensor(True, dtype=torch.bool)
     try:  # the largest magnitude of an array is finite if and only if all are
         largest = _kernels._foreach_norm(xs, float("inf"))
     except RuntimeError:  # an array without elements has none
@@ -102,7 +102,9 @@ def _on_cpu(xs: Sequence[Any]) -> bool:
 
 
 def _finite_sum(xs: Sequence[Any]) -> bool:
-    total = sum([x.sum().item() for x in xs])
+    total = 0.0
+    for x in xs:
+        total += x.sum().item()
     return total - total == 0  # NaN for NaN and infinities, of which none can make another disappear
 
 
