@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
