@@ -14,13 +14,9 @@ os.environ.setdefault("UNISYNC_TF_DEVICES", "4")
 
 import numpy as np
 import pytest
+from under_test import BACKENDS
 
 import unisync as us
-from unisync import _dispatch
-from unisync.backends import installed
-
-_asked = os.environ.get("UNISYNC_TEST_BACKENDS")
-BACKENDS = _asked.split(",") if _asked else [name for name in _dispatch.BACKENDS if installed(name)]
 
 
 @pytest.fixture(params=BACKENDS)

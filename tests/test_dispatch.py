@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import BACKENDS
+from under_test import BACKENDS
 
 import unisync as us
 from unisync import _dispatch

@@ -121,6 +121,16 @@ def test_the_strategy_serves_the_users_own_code(engine):
     assert values(engine.spmd(own)(of_replicas(engine, 1, 2, 3))) == [6.0] * 3
 
 
+def test_strategies_of_one_process_have_keys_of_their_own():
+    def own(x):
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+    for size in (2, 4, 3, 2):
+        with us.backend("tensorflow"), us.init_distributed(replicas=size, device="cpu") as world:
+            out = us.spmd(own)(world.scatter(np.ones((size, 1), np.float32)))
+            assert [float(x[0, 0]) for x in out] == [size] * size
+
+
 # Programs
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from checks import assert_same
-from conftest import BACKENDS
+from under_test import BACKENDS
 
 import unisync as us
 from unisync.errors import UnisyncError, UnknownNameError

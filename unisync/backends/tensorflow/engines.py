@@ -8,6 +8,7 @@ itself handles its arguments in Python on every call (a small step then takes fi
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -82,7 +83,16 @@ def _devices(replicas: int | None, kind: str) -> tuple[str, ...]:
 @functools.cache
 def _strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     # One for all worlds of the same devices: a strategy takes 3 ms to make.
-    return tf.distribute.MirroredStrategy(list(devices))
+
+    class Strategy(tf.distribute.MirroredStrategy):
+        # Strategies of one process number their collective groups from the same key, and TensorFlow refuses a key that
+        # comes back with another size. The attribute is private and meant for tests; where it is gone, nothing changes.
+        _collective_key_base = next(_key_bases)
+
+    return Strategy(list(devices))
+
+
+_key_bases = itertools.count(1000, 1000)
 
 
 class Mirrored(Engine):
