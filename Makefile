@@ -34,6 +34,9 @@ setup: .venv/.dev
 demo: .venv/.demo
 	$(BIN)/unisync train cnn --data digits --backend numpy --epochs $(DEMO_EPOCHS)
 
+# One math thread for each of the two test processes: BLAS threads that outnumber the cores make tests many times slower.
+test test-slow: export OMP_NUM_THREADS = 1
+
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 

@@ -382,8 +382,11 @@ _WORLDS = """
         world.end()
         if i == min(49, count // 2):
             before = used()
-    after = used()
-    assert before[:2] == after[:2], (before, after)
+    # A thread of XLA's or of ours may just be ending, at either moment: what counts is that none is left behind.
+    deadline = time.monotonic() + 5
+    while (after := used())[0] > before[0] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert after[0] <= before[0] and after[1] <= before[1], (before, after)
     assert after[2] - before[2] < 20, (before, after)
 """
 

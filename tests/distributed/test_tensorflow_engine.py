@@ -500,7 +500,9 @@ def test_worlds_leave_no_threads_descriptors_or_graphs():
     before, kept = resources(), graphs()
     for _ in range(20):
         one_world()
-    assert resources() == before
+    threads, descriptors = resources()  # one that was just ending when `before` was counted may be gone
+    assert threads <= before[0]
+    assert descriptors <= before[1]
     assert graphs() <= kept
 
 
@@ -521,5 +523,6 @@ def test_a_thousand_worlds_leave_no_memory():
         "print(*before[:2], *after[:2], after[2] - before[2])"
     )
     threads, descriptors, threads_after, descriptors_after, growth = map(float, in_process(code).split())
-    assert (threads_after, descriptors_after) == (threads, descriptors)
+    assert threads_after <= threads
+    assert descriptors_after <= descriptors
     assert growth <= 20
