@@ -331,6 +331,8 @@ def _here() -> Scope | None:
         return scope
     world = _context.world()
     if world is not None and world.size > 1:
+        if world.own_scope is not None:  # a launched world: this process is one replica
+            return world.own_scope
         raise StateError(
             f"a collective must be called by a replica, got a call outside us.spmd in a world of "
             f"{world.size} replicas. Try: us.spmd(fn)(...), with the collective inside fn."

@@ -1,5 +1,7 @@
 """What an engine is: it runs a function once per replica, moves trees to the replicas, and carries their collectives.
 
+The replicas of an engine are all in this process, or each is a process of its own ("launched"; see `_launched.py`).
+
 Each backend has its engines in `backends/<name>/engines.py`. An engine implements collectives of single arrays; what
 concerns trees, dtypes, groups and stamps is written once, in `backends/_collectives.py`.
 """
@@ -20,12 +22,15 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class Engine(ABC):
-    """The replicas of one world in this process.
+    """The replicas of one world.
 
     Attributes:
-        name: "threads", "shard_map", "pmap" or "mirrored".
+        name: "threads", "shard_map", "pmap" or "mirrored"; launched: "gloo", "nccl", "mpi", "distributed" or
+            "multi_worker".
         backend: the backend's module.
-        size: how many replicas the world has.
+        size: how many replicas the world has, in all processes.
+        rank: the number of this process, which is that of its first replica.
+        processes: how many processes there are.
         devices: the device of each local replica.
         timeout_s: how long a collective may wait for the others.
     """
@@ -33,6 +38,8 @@ class Engine(ABC):
     name: str
     backend: Any
     size: int
+    rank: int = 0
+    processes: int = 1
     devices: tuple[Any, ...]
     timeout_s: float
     uneven: bool = False  # whether replicas may bring arrays of different lengths to all_gather
