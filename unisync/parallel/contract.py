@@ -23,9 +23,9 @@ class Entry(NamedTuple):
     checksum: int
 
 
-def entries(values: Tree) -> list[Entry]:
-    """Shape, dtype and checksum of each leaf."""
-    return [_entry(path, leaf) for path, leaf in zip(tree.paths(values), tree.leaves(values), strict=True)]
+def entries(values: Tree, *, shapes_only: bool = False) -> list[Entry]:
+    """Shape, dtype and checksum of each leaf; with checksum 0 if only shapes are asked for."""
+    return [_entry(path, leaf, shapes_only) for path, leaf in zip(tree.paths(values), tree.leaves(values), strict=True)]
 
 
 def check(name: str, replicas: Iterable[Tree]) -> None:
@@ -39,6 +39,33 @@ def check(name: str, replicas: Iterable[Tree]) -> None:
         CollectiveMismatchError: one differs from the first; names the replica, the leaf, and in what.
     """
     compare(name, [entries(values) for values in replicas])
+
+
+def check_processes(name: str, values: Tree, carrier: Any, *, shapes_only: bool = False) -> None:
+    """As `check`, where each replica is a process; all call it.
+
+    Args:
+        name: what the tree is called.
+        values: this process's tree.
+        carrier: the engine.
+        shapes_only: whether values may differ.
+    """
+    compare(name, carrier.all_gather_object(entries(values, shapes_only=shapes_only), None))
+
+
+def check_seeds(seed: Tree, carrier: Any) -> None:
+    """Raise unless all processes draw from one seed, which settles the order of the data too.
+
+    Raises:
+        CollectiveMismatchError: one does not.
+    """
+    found = carrier.all_gather_object(entries(seed), None)
+    for number, other in enumerate(found):
+        if other != found[0]:
+            raise CollectiveMismatchError(
+                f"`seed` must be the same in all processes, but replica {number} has another than replica 0. "
+                "Try: one seed for all; each replica draws numbers of its own from it."
+            )
 
 
 def compare(name: str, replicas: list[list[Entry]]) -> None:
@@ -62,10 +89,12 @@ def compare(name: str, replicas: list[list[Entry]]) -> None:
         )
 
 
-def _entry(path: str, leaf: Any) -> Entry:
+def _entry(path: str, leaf: Any, shapes_only: bool) -> Entry:
     if not is_array(leaf):
         return Entry(path, (), type(leaf).__name__, zlib.crc32(repr(leaf).encode()))
     m = of[type(leaf)]
+    if shapes_only:
+        return Entry(path, tuple(leaf.shape), str(m.dtype_of(leaf)), 0)
     content = np.ascontiguousarray(m.to_numpy(leaf)).reshape(-1).view(np.uint8)
     return Entry(path, tuple(leaf.shape), str(m.dtype_of(leaf)), zlib.crc32(content.data))
 

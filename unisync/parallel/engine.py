@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, final
 
 from unisync import tree
@@ -28,13 +29,19 @@ class Engine:
         state: the model's state; likewise.
         optimizer_state: the optimizer's state; likewise.
         replicas: 1.
+        launched: False: this process is not one of several replicas.
+        rank: 0.
+        sharded: no matter.
+        weight: None.
         takes_numpy: whether the steps take NumPy arrays beside native ones.
         saved_optimizer_state: that of a checkpoint, while there is no optimizer.
         steps: how many steps were taken.
         keyed: whether the model draws random numbers in training, as far as is known.
     """
 
-    replicas = 1
+    replicas, launched, rank = 1, False, 0
+    weight: Any = None
+    sharded = False
 
     def __init__(self, m: Any, params: Tree, state: Tree, key: Key, *, jit: bool, torch_compile: bool) -> None:
         self._m, self._key, self._torch_compile = m, key, torch_compile
@@ -167,6 +174,13 @@ class Engine:
             predict = prediction_step(model)
             self._predict = self._m.jit(predict, torch_compile=self._torch_compile) if self._compiles else predict
         return self._predict(self.params, self.state, x)
+
+    def check_lengths(self, batches: int | None) -> None:
+        """Nothing to compare; see `ReplicatedEngine.check_lengths`."""
+
+    def alone(self, work: Callable[[], None]) -> None:
+        """Do something once; see `ReplicatedEngine.alone`."""
+        work()
 
     def recover(self, steps: int, numbers: Any) -> None:
         """Go on after a step that was not finite: the arrays are still those before it."""

@@ -12,26 +12,36 @@ from unisync.errors import DataError
 from unisync.parallel.history import RUN_AHEAD
 
 
-def means(run: Callable[..., tuple[Any, ...]], batches: Iterable[Any], intake: Any) -> list[float]:
+def means(
+    run: Callable[..., tuple[Any, ...]], batches: Iterable[Any], intake: Any, *, weighed: bool = False
+) -> list[float]:
     """The means over all samples of what `run(x, y, weights)` returns, each array of shape ().
+
+    Args:
+        run: what gives the means of a batch.
+        batches: the batches.
+        intake: what makes a batch native.
+        weighed: whether the last of what `run` returns is the weight of the batch.
 
     Raises:
         DataError: there are no batches.
     """
-    pending: list[tuple[float, tuple[Any, ...]]] = []
+    pending: list[tuple[Any, tuple[Any, ...]]] = []
     sums: list[float] = []
     total = 0.0
 
     def read() -> None:
         nonlocal sums, total
         for samples, values in pending:
-            sums = [a + samples * float(b) for a, b in zip(sums or [0.0] * len(values), values, strict=True)]
-            total += samples
+            weight = float(samples)
+            sums = [a + weight * float(b) for a, b in zip(sums or [0.0] * len(values), values, strict=True)]
+            total += weight
         pending.clear()
 
     for batch in batches:
         x, y, weights, samples = intake(batch)
-        pending.append((samples, run(x, y, weights)))
+        values = run(x, y, weights)
+        pending.append((values[-1], values[:-1]) if weighed else (samples, values))
         if len(pending) >= RUN_AHEAD:
             read()
     read()

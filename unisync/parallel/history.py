@@ -21,7 +21,7 @@ class Pending(NamedTuple):
 
     result: StepResult  # what the caller has: numbers that it has read need not be read again
     ok: Any
-    samples: float
+    samples: Any  # the weight of the batch; a number, or what is read from the device late
     numbers: Any  # what must be put back if the step turns out not to have updated anything
 
 
@@ -60,8 +60,9 @@ class StepLog:
                 break
             values = step.result.numbers()
             self.losses.append(values[0])
-            self._sums = [a + step.samples * b for a, b in zip(self._sums or [0.0] * len(values), values, strict=True)]
-            self._samples += step.samples
+            samples = float(step.samples)
+            self._sums = [a + samples * b for a, b in zip(self._sums or [0.0] * len(values), values, strict=True)]
+            self._samples += samples
         del self._pending[: count if self.failed is None else None]
         return self.losses
 

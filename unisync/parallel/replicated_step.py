@@ -2,7 +2,8 @@
 
 With w_r the weight of replica r's part, the loss of the whole batch is Σ_r (w_r / Σ w) · loss_r, and its gradient is
 the same sum of gradients: each replica scales its loss by its share, and an all-reduce adds up the gradients, with loss
-and metrics beside them.
+and metrics beside them. Where a replica knows only its own batch ("sharded"), it scales by w_r, and all divide by the
+sum of the weights, which travels with the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from unisync.parallel.metrics import batch_means
 from unisync.parallel.step import Measured, Recipe, Stepped, forward, updating
 
 
-def train_step(recipe: Recipe, m: Any, on_host: bool, replicas: int, *, sync: bool) -> Callable[..., Stepped]:
+def train_step(
+    recipe: Recipe, m: Any, on_host: bool, replicas: int, *, sync: bool, sharded: bool = False
+) -> Callable[..., Stepped]:
     """The step (params, state, optimizer_state, ok, part, key) → Stepped of one replica, to be run by `spmd`.
 
     Args:
@@ -29,6 +32,8 @@ def train_step(recipe: Recipe, m: Any, on_host: bool, replicas: int, *, sync: bo
         sync: True: every replica updates by the gradient of the whole batch, and returns the whole batch's loss and
             metrics. False: each goes its own way, by the gradient of its part; the losses and metrics that the replicas
             return add up to those of the whole batch.
+        sharded: whether a part's share is its weight, not divided by that of all parts. With sync, the last metric is
+            then the weight of all parts.
     """
 
     def objective(params: Tree, state: Tree, part: Part, key: Any) -> Any:
@@ -46,25 +51,42 @@ def train_step(recipe: Recipe, m: Any, on_host: bool, replicas: int, *, sync: bo
         grads = _without_padding(m, grads, part)
         if sync:
             dtype = m.dtype_of(figures[0])
-            figures, grads = all_reduce(([*figures, m.astype(ok, dtype)], grads), op="sum")
+            weight = [m.astype(part.share, dtype)] if sharded else []
+            figures, grads = all_reduce(([*figures, *weight, m.astype(ok, dtype)], grads), op="sum")
             # Copies, since they are read late and would keep the buffer of all gradients alive until then.
             *figures, oks = [m.astype(value, dtype, copy=True) for value in figures]
             ok = oks == replicas
+            if sharded:
+                figures, grads = _per_weight(m, figures), _divided(m, grads, figures[-1])
         return Measured(figures[0], tuple(figures[1:]), new_state, grads, ok)
 
     return updating(measure, recipe.optimizer, m, on_host)
 
 
-def evaluation_step(recipe: Recipe, m: Any, replicas: int) -> Callable[..., tuple[Any, ...]]:
-    """The step (params, state, part) → (loss, *metrics) of the whole batch, the same on all replicas."""
+def evaluation_step(recipe: Recipe, m: Any, replicas: int, *, sharded: bool = False) -> Callable[..., tuple[Any, ...]]:
+    """The step (params, state, part) → (loss, *metrics) of the whole batch, the same on all replicas; sharded: with the
+    weight of all parts at the end."""
 
     def step(params: Tree, state: Tree, part: Part) -> tuple[Any, ...]:
         outputs, _ = forward(recipe.model, params, state, part.x, part.weights, False, None)
         recipe.observe(outputs)
         loss = _portion(m, recipe.objective(outputs, part.y, _counted(m, part)), part, replicas)
-        return tuple(all_reduce(_figures(m, recipe, loss, outputs, part, replicas), op="sum"))
+        figures = _figures(m, recipe, loss, outputs, part, replicas)
+        if not sharded:
+            return tuple(all_reduce(figures, op="sum"))
+        return tuple(_per_weight(m, all_reduce([*figures, m.astype(part.share, m.dtype_of(figures[0]))], op="sum")))
 
     return step
+
+
+def _per_weight(m: Any, figures: list[Any]) -> list[Any]:
+    """Sums over all parts, each divided by the last, which is the weight of all."""
+    *sums, total = figures
+    return [*(m.divide(value, total) for value in sums), total]
+
+
+def _divided(m: Any, grads: Tree, total: Any) -> Tree:
+    return tree.map(lambda g: m.divide(g, m.astype(total, m.dtype_of(g))), grads)
 
 
 def _counted(m: Any, part: Part) -> Any:

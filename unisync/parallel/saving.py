@@ -35,7 +35,7 @@ def save(trainer: Any, path: str | Path) -> None:
         "optimizer_state": engine.saved_optimizer_state if trainer.optimizer is None else engine.optimizer_state,
         "step_losses": np.array(log.losses, np.float64),
     }
-    checkpoint.write(path, trees, info)
+    engine.alone(lambda: checkpoint.write(path, trees, info))
 
 
 def restore(trainer: Any, path: str | Path) -> None:

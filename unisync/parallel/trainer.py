@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -128,11 +128,13 @@ class Trainer:
 
     # Training.
 
-    def step(self, batch: Any) -> StepResult:
+    def step(self, batch: Any, *, sharded: bool = False) -> StepResult:
         """Train on one batch.
 
         Args:
             batch: (x, y), (x, y, weights) or {"x": ..., "y": ...}; arrays of any backend.
+            sharded: in a launched world, whether this is the process's own batch; else all processes give the same
+                batch, of which each takes its part.
 
         Returns:
             StepResult: `.loss` and `.metrics` at the params before the update, read from the device when asked for.
@@ -145,7 +147,10 @@ class Trainer:
         with self._here():
             if self._recipe is None or self._optimizer is None:
                 self._prepare("train")
-            return self._advance(batch)
+            if sharded is self._engine.sharded:
+                return self._advance(batch)
+            with self._sharding(sharded):
+                return self._advance(batch)
 
     def train(
         self,
@@ -156,6 +161,7 @@ class Trainer:
         callbacks: Iterable[_callbacks.Callback] = (),
         shuffle: bool = True,
         verbose: bool | None = None,
+        sharded: bool = False,
     ) -> History:
         """Train on data for some more epochs.
 
@@ -167,7 +173,11 @@ class Trainer:
             validation: data in the same forms, to evaluate after each epoch; default a data set's test part.
             callbacks: `us.callbacks`.
             shuffle: whether each epoch has its own order, for (x, y) and data sets: the same on every backend.
-            verbose: None: a bar on a terminal and a line per epoch elsewhere; True: lines; False: nothing.
+            verbose: None: a bar on a terminal and a line per epoch elsewhere; True: lines; False: nothing. In a
+                launched world only the process of replica 0 shows something.
+            sharded: in a launched world, whether the data are this process's own share, and `batch_size` counts its
+                samples alone; all processes must have the same number of batches. Else every process gives the same
+                data, and takes its part of each batch.
 
         Returns:
             History of these epochs.
@@ -182,10 +192,11 @@ class Trainer:
         calls = _callbacks.checked(callbacks)
         if isinstance(data, Dataset) and validation is None:
             validation = data.x_test, data.y_test
-        with self._here():
+        with self._here(), self._sharding(sharded):
             self._prepare("train")
             feed = self._source(data, batch_size, shuffle=shuffle, clamp=False)
-            show = progress.reporter(verbose, self.epochs + epochs)
+            self._engine.check_lengths(feed.length)
+            show = progress.reporter(False if self._engine.rank else verbose, self.epochs + epochs)
             history = History(self._log, self.steps)
             self._log.begin(1 + len(self._names), keep_sums=self._skip > 0)
             self._stopped = False
@@ -241,7 +252,8 @@ class Trainer:
         record: Record = {"epoch": self.epochs, **dict(zip(("loss", *self._names), means, strict=False))}
         seconds = time.perf_counter() - began
         if validation is not None:
-            record |= {f"test_{name}": value for name, value in self.evaluate(validation, batch_size).items()}
+            scores = self.evaluate(validation, batch_size, sharded=self._engine.sharded)
+            record |= {f"test_{name}": value for name, value in scores.items()}
         record["seconds"] = seconds
         self.history.records.append(record)
         for callback in calls:
@@ -254,7 +266,7 @@ class Trainer:
         x, y, weights, samples = intake(batch)
         loss, ok, values, numbers = self._engine.step(x, y, weights)
         result = StepResult(loss, values, self._names)
-        self._log.add(Pending(result, ok, samples, numbers))
+        self._log.add(Pending(result, ok, samples if self._engine.weight is None else self._engine.weight, numbers))
         if self._log.failed is not None:
             self._check_finite()
         return result
@@ -275,12 +287,13 @@ class Trainer:
 
     # Evaluation.
 
-    def evaluate(self, data: Any, batch_size: int = 256) -> dict[str, float]:
+    def evaluate(self, data: Any, batch_size: int = 256, *, sharded: bool = False) -> dict[str, float]:
         """The loss and the metrics over data, exact whatever the sizes of the batches.
 
         Args:
             data: as for `train`; a data set's test part.
             batch_size: samples per batch, at most; for (x, y) and data sets.
+            sharded: as for `train`.
 
         Returns:
             {"loss": ..., and each metric}.
@@ -291,13 +304,13 @@ class Trainer:
         """
         if isinstance(data, Dataset):
             data = data.x_test, data.y_test
-        with self._here():
+        with self._here(), self._sharding(sharded):
             self._prepare("evaluate")
             intake: Any = self._intake
             before = intake.all_checked, intake.fresh
             feed = self._source(data, batch_size, shuffle=False, clamp=True)
             try:
-                values = evaluation.means(self._engine.evaluate, feed.batches(0), intake)
+                values = evaluation.means(self._engine.evaluate, feed.batches(0), intake, weighed=self._engine.sharded)
             finally:
                 intake.all_checked, intake.fresh = before
         return dict(zip(("loss", *self._names), values, strict=True))
@@ -327,7 +340,8 @@ class Trainer:
     def save(self, path: str | Path) -> None:
         """Save params, state, optimizer state, counts and history in a folder: safetensors and JSON, no pickles.
 
-        A checkpoint that stands there is replaced, in one step. Training on from it continues bit for bit.
+        A checkpoint that stands there is replaced, in one step. Training on from it continues bit for bit. In a
+        launched world every process must call it; that of replica 0 writes, and all go on once it is written.
 
         Raises:
             NonFiniteError: one of the last steps was not finite.
@@ -347,6 +361,19 @@ class Trainer:
             saving.restore(self, path)
 
     # What the methods above share.
+
+    @contextlib.contextmanager
+    def _sharding(self, sharded: bool) -> Iterator[None]:
+        """While the block runs, batches are the process's own; where all replicas are in one process, they always are
+        all there is."""
+        engine = self._engine
+        before = engine.sharded
+        engine.sharded = sharded and engine.launched
+        try:
+            yield
+        finally:
+            engine.sharded = before
+            engine.weight = None
 
     def _here(self) -> contextlib.AbstractContextManager[Any]:
         """Makes the trainer's backend the current one: models and losses may create arrays."""
