@@ -322,7 +322,7 @@ def test_a_world_that_cannot_be_made_leaves_the_one_there_is(two):
     assert host(two.gather(us.spmd(lambda x: us.all_reduce(x, "sum"))(two.scatter(np.arange(2.0))))).tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("value", ["1", None, True])
+@pytest.mark.parametrize("value", ["1", True])
 def test_the_timeout_must_be_a_number(value):
     with pytest.raises(ArgumentTypeError, match="timeout_s"):
         us.init_distributed(replicas=2, timeout_s=value)

@@ -73,6 +73,13 @@ def import_engines(name: str) -> ModuleType:
     return importlib.import_module(f"unisync.backends.{name}.engines")
 
 
+def import_launched(name: str) -> ModuleType:
+    """The module with a backend's engines of launched worlds: `ENGINES`, their names, the default first;
+    `make_engine(name, member, device, timeout_s) -> LaunchedEngine`; and `prepare(member)`, if the framework must be
+    told of the world before it makes its first array."""
+    return importlib.import_module(f"unisync.backends.{name}.launched")
+
+
 def import_by_hand(name: str) -> ModuleType:
     """The module with a backend's collectives without unisync: `collective(op, value, engine)`, `results`, `wait`."""
     return importlib.import_module(f"unisync.backends.{name}.by_hand")

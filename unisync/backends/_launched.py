@@ -58,7 +58,7 @@ class LaunchedEngine(Engine):
         self.scope = Scope(self, self.rank, self.ring)
         self._objects = 0  # counts object collectives, which the channel tells apart by name
         self._ended = False
-        self.channel.watch(self.ring, timeout_s)
+        self.channel.watch(self.ring, timeout_s, self.uneven)
 
     def spmd(self, fn: Callable[..., Tree]) -> Callable[..., PerReplica]:
         def run(*args: Any, **kwargs: Any) -> PerReplica:
@@ -84,9 +84,7 @@ class LaunchedEngine(Engine):
         return PerReplica([_tree.map(moved, tree) for tree in trees])
 
     def replicate(self, tree: Tree) -> PerReplica:
-        return PerReplica(
-            [_tree.map(lambda leaf: self.backend.asarray(leaf, device=self.devices[0], copy=True), tree)]
-        )
+        return PerReplica([_tree.map(lambda leaf: self.backend.asarray(leaf, device=self.devices[0], copy=True), tree)])
 
     def replica_index(self) -> Any:
         return self.rank

@@ -15,8 +15,9 @@ import numpy as np
 from unisync import _context, _dispatch, tree as _tree
 from unisync._per_replica import PerReplica
 from unisync._types import Tree
-from unisync.backends import import_engines
+from unisync.backends import _collectives, import_engines, import_launched
 from unisync.backends._engine import Engine
+from unisync.distributed import joining
 from unisync.errors import ArgumentError, ArgumentTypeError, ShapeError, StateError, unknown
 
 Mode = Literal["data_parallel", "model_parallel"] | Mapping[str, int]
@@ -39,6 +40,7 @@ class World:
         engine: the name of what carries their collectives: "threads", "shard_map", "pmap", "mirrored".
         axes: the length of each axis along which they are laid out; "data" varies slowest.
         devices: the device of each local replica.
+        own_scope: the replica that this process is, in a launched world; None in a world within one process.
     """
 
     def __init__(self, engine: Engine, axes: dict[str, int]) -> None:
@@ -46,13 +48,14 @@ class World:
         if engine.size > 1:
             _report_on_signal()
         self.size = engine.size
-        self.process_index = 0
-        self.process_count = 1
-        self.local_replicas = engine.size
+        self.process_index = engine.rank
+        self.process_count = engine.processes
+        self.local_replicas = len(engine.devices)
         self.backend: str = engine.backend.NAME
         self.engine = engine.name
         self.axes = axes
         self.devices = engine.devices
+        self.own_scope: _context.Scope | None = getattr(engine, "scope", None)
         self._ended = False
 
     @property
@@ -102,7 +105,7 @@ class World:
                     f"got shape {tuple(leaf.shape)}. Try: pad or cut it, or world.replicate for what all share."
                 )
         parts = []
-        for r in range(self.size):
+        for r in range(self.process_index, self.process_index + self.local_replicas):
             cut = [x[r * (x.shape[0] // self.size) : (r + 1) * (x.shape[0] // self.size)] for x in leaves]
             parts.append(_tree.unflatten(structure, cut))
         return self._engine.place(parts)
@@ -130,7 +133,8 @@ class World:
             ...     print(world.first(world.scatter(us.arange(4))))
             [0 1]
         """
-        return self._checked(value)[0]
+        own = self._checked(value)[0]
+        return own if self.process_count == 1 else self._from_first(own)
 
     def gather(self, value: PerReplica) -> Tree:
         """The trees of all replicas, each leaf concatenated along axis 0 (arrays of shape () are stacked).
@@ -141,6 +145,8 @@ class World:
             [0 1 2 3]
         """
         trees = list(self._checked(value))
+        if self.process_count > 1:
+            return self._from_all(trees[0])
         m = self._engine.backend
         apart = len(set(map(str, self.devices))) > 1
 
@@ -150,6 +156,28 @@ class World:
             return m.concat(arrays, axis=0) if tuple(arrays[0].shape) else m.stack(arrays, axis=0)
 
         return _tree.map(join, *trees)
+
+    def _from_first(self, own: Tree) -> Tree:
+        """Replica 0's tree on every rank: arrays by the engine, whatever else is in it as objects."""
+        with _context.inside(self._scope()):
+            leaves, structure = _tree.flatten(own)
+            apart = [None if _dispatch.is_array(leaf) else leaf for leaf in leaves]
+            if any(leaf is not None for leaf in apart):
+                apart = _collectives.broadcast_object(apart, 0, None)
+            arrays = [leaf for leaf in leaves if _dispatch.is_array(leaf)]
+            sent = iter(_collectives.broadcast(arrays, 0, None))
+            return _tree.unflatten(
+                structure,
+                [next(sent) if _dispatch.is_array(x) else a for x, a in zip(leaves, apart, strict=True)],
+            )
+
+    def _from_all(self, own: Tree) -> Tree:
+        with _context.inside(self._scope()):
+            return _collectives.all_gather(_tree.map(self._array, own), None)
+
+    def _scope(self) -> _context.Scope:
+        assert self.own_scope is not None
+        return self.own_scope
 
     def end(self) -> None:
         """Give up the replicas' threads, devices and memory; a new world may then be made. May be called again."""
@@ -196,7 +224,7 @@ def init_distributed(
     mode: Mode = "data_parallel",
     engine: str | None = None,
     device: Any = None,
-    timeout_s: float = 600.0,
+    timeout_s: float | None = None,
 ) -> World:
     """Make the world of the current backend's replicas, the current one from now on. An earlier one is ended.
 
@@ -206,7 +234,8 @@ def init_distributed(
         engine: what carries the collectives: "threads" (numpy, torch), "shard_map" or "pmap" (jax), "mirrored"
             (tensorflow). Default: the backend's first.
         device: the kind of device, such as "cpu". Default: accelerators if there are any.
-        timeout_s: how long a collective waits for a replica before it fails, in seconds.
+        timeout_s: how long a collective waits for a replica before it fails, in seconds. Default: what the launcher
+            was told (`unisync run --timeout`), else 600.
 
     Raises:
         ArgumentError: a number is out of range, or more replicas than devices are asked for.
@@ -222,9 +251,9 @@ def init_distributed(
         raise ArgumentTypeError(f"`replicas` must be a whole number, got {replicas!r}. Try: replicas=2.")
     if replicas is not None and replicas < 1:
         raise ArgumentError(f"`replicas` must be at least 1, got {replicas}. Try: replicas=1.")
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float, np.integer, np.floating)):
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float, np.integer, np.floating, type(None))):
         raise ArgumentTypeError(f"`timeout_s` must be a number, got {timeout_s!r}. Try: timeout_s=600.")
-    if not timeout_s > 0:
+    if timeout_s is not None and not timeout_s > 0:
         raise ArgumentError(f"`timeout_s` must be positive, got {timeout_s}. Try: timeout_s=600.")
     if _context.scope() is not None:
         raise StateError("a world must be made outside replicas, got a call inside us.spmd. Try: call it before.")
@@ -238,15 +267,61 @@ def init_distributed(
             )
         replicas = product
     backend = _dispatch.current_namespace()
-    made = import_engines(backend.NAME).make_engine(
-        engine, None if replicas is None else int(replicas), device, timeout_s
-    )
     previous = _context.world()
-    if previous is not None:
-        previous.end()  # not before there is a new one: what is asked for may be impossible
+    if joining.place() is not None:
+        made = _launched_engine(backend.NAME, replicas, axes, engine, device, timeout_s)
+    else:
+        made = import_engines(backend.NAME).make_engine(
+            engine, None if replicas is None else int(replicas), device, 600.0 if timeout_s is None else timeout_s
+        )
+        if previous is not None:
+            previous.end()  # not before there is a new one: what is asked for may be impossible
     world = World(made, axes or {"data" if mode == "data_parallel" else "model": made.size})
     _context.set_world(world)
     return world
+
+
+def _launched_engine(
+    backend: str, replicas: int | None, axes: dict[str, int] | None, name: str | None, device: Any, timeout_s: Any
+) -> Engine:
+    """The engine of the world that a launcher started this process for."""
+    place = joining.place()
+    assert place is not None
+    if axes is not None and math.prod(axes.values()) != place.size:
+        raise ArgumentError(
+            f"`mode` must have {place.size} replicas, as many as {place.launcher} started processes, as the product of "
+            f"its axes, got {axes}. Try: mode={{'data': {place.size}}}."
+        )
+    module = import_launched(backend)
+    if name is not None and name not in module.ENGINES:
+        raise ArgumentError(
+            f"`engine` must carry a world of processes, since {place.launcher} started {place.size} of them, got "
+            f"{name!r}. Try: engine={module.ENGINES[0]!r}, or leave it out."
+        )
+    if replicas is not None and replicas != place.size:
+        _notice(f"{place.launcher} started {place.size} processes, each a replica; replicas={replicas} is passed over")
+    if timeout_s is None:
+        timeout_s = 600.0 if place.timeout_s is None else place.timeout_s
+    previous = _context.world()
+    if previous is not None:
+        previous.end()  # one process can be in one group of its framework's at a time
+    member = joining.member()
+    member.channel.begin()
+    prepare = getattr(module, "prepare", None)
+    if prepare is not None:
+        prepare(member)
+    return module.make_engine(name, member, device, float(timeout_s))
+
+
+_noticed: set[str] = set()
+
+
+def _notice(text: str) -> None:
+    """Say something once, on rank 0 alone."""
+    place = joining.place()
+    if text not in _noticed and place is not None and place.rank == 0:
+        _noticed.add(text)
+        print(f"unisync: {text}", file=sys.stderr, flush=True)
 
 
 def _axes(mode: Any) -> dict[str, int] | None:

@@ -1,0 +1,374 @@
+"""The coordinator of a launched world: keeps what its processes put, passes on what they exchange, and watches them.
+
+It belongs to the launcher (`unisync run`), so that it survives any rank, or to rank 0 if another launcher started the
+processes. It is plain TCP in a thread of its own and knows no framework.
+
+To try two processes of a script on one machine, without per-rank logs and the other comforts of `unisync run`:
+
+    UNISYNC_BACKEND=torch python -m unisync.distributed.coordinator --size 2 [--port P] [--timeout S] script.py ARGS
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, final
+
+from unisync.backends._channel import Verdict
+from unisync.backends._wire import GREETING_BYTES, Lines, Message, encoded, keep_alive
+from unisync.distributed.verdicts import Judge
+
+TICK_S = 0.1
+GREETING_S = 10.0
+"""How long a connection may take to say who it is."""
+
+STRANGERS = 64
+"""How many connections may be open that have not said who they are."""
+
+
+@final
+class _Peer:
+    """One connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.lines = Lines(GREETING_BYTES)
+        self.out: deque[memoryview] = deque()
+        self.since = time.monotonic()
+        self.rank: int | None = None  # None until it has said who it is; below 0 for launchers
+
+
+@final
+class Coordinator:
+    """Listens as soon as it is made; `start` sets it to work.
+
+    Args:
+        size: how many ranks there are.
+        job: the token that connections must know.
+        host: the address to listen at.
+        port: the port; 0 for any that is free.
+        on_verdict: called once, in the coordinator's thread.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        job: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        on_verdict: Callable[[Verdict], None] | None = None,
+    ) -> None:
+        self.size, self.job = size, job
+        self._on_verdict = on_verdict
+        self._lock = threading.RLock()  # guards the judge, which launchers tell of exits from their own threads
+        self._judge = Judge(size)
+        self._peers: dict[int, _Peer] = {}  # by rank
+        self._kept: dict[str, Any] = {}
+        self._asked: dict[str, list[tuple[_Peer, int]]] = {}
+        self._exchanges: dict[str, dict[int, tuple[str, _Peer]]] = {}
+        self._groups: dict[str, tuple[int, ...]] = {}
+        self._closing = threading.Event()
+        self._told = False
+        self._asked_again = False
+        self._listener = socket.create_server((host, port), backlog=max(16, 2 * size))
+        self._listener.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._handlers = {
+            "put": self._take_put, "get": self._take_get, "exchange": self._take_exchange,
+            "missing": self._take_missing, "report": self._take_report, "state": self._take_state,
+            "failed": self._take_failed, "exited": self._take_exited, "bye": self._take_bye,
+        }  # fmt: skip
+        self._thread = threading.Thread(target=self._run, name="unisync-coordinator", daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Why the world cannot go on; None as long as it can."""
+        return self._judge.verdict
+
+    @property
+    def joined(self) -> bool:
+        """Whether any rank has ever joined: a program need not make a world."""
+        return any(member.joined for member in self._judge.members)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def exited(self, rank: int, how: str, good: bool) -> None:
+        """Tell how a rank's process ended: "was killed by SIGKILL", "exited with code 3"; good if the code is 0."""
+        with self._lock:
+            self._judge.exited(rank, how, good, time.monotonic())
+
+    def report(self) -> str:
+        """What each rank does now, in words."""
+        with self._lock:
+            now = time.monotonic()
+            return "\n".join(self._judge.describe(rank, now) for rank in range(self.size))
+
+    def others_left(self, rank: int, silent_s: float = 30.0) -> bool:
+        """Whether no rank but this is connected that was heard of lately."""
+        with self._lock:
+            now = time.monotonic()
+            members = self._judge.members
+            return not any(r >= 0 and r != rank and now - members[r].heard < silent_s for r in list(self._peers))
+
+    def close(self) -> None:
+        """Say to all that this is the end in good order, and stop. May be called again."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(2.0)
+
+    # The loop
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                for key, events in self._selector.select(TICK_S):
+                    with self._lock:
+                        self._serve(key.data, events)
+                with self._lock:
+                    self._tick()
+            with self._lock:
+                self._say_goodbye()
+        finally:
+            for key in list(self._selector.get_map().values()):
+                with contextlib.suppress(OSError):
+                    key.fileobj.close()  # type: ignore[union-attr]
+            self._selector.close()
+
+    def _serve(self, peer: _Peer | None, events: int) -> None:
+        if peer is None:
+            self._accept()
+            return
+        try:
+            if events & selectors.EVENT_WRITE:
+                self._flush(peer)
+            if events & selectors.EVENT_READ:
+                data = peer.socket.recv(1 << 20)
+                if not data:
+                    self._drop(peer)
+                    return
+                for message in peer.lines.feed(data):
+                    self._handle(peer, message)
+        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
+            self._drop(peer)  # gone, or it speaks another language
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        keep_alive(connection)
+        strangers = [k.data for k in self._selector.get_map().values() if k.data is not None and k.data.rank is None]
+        if len(strangers) >= STRANGERS:
+            self._drop(min(strangers, key=lambda p: p.since))
+        self._selector.register(connection, selectors.EVENT_READ, _Peer(connection))
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        for key in list(self._selector.get_map().values()):
+            peer = key.data
+            if peer is not None and peer.rank is None and now - peer.since > GREETING_S:
+                self._drop(peer)
+        if self._judge.unsettled() and not self._asked_again:
+            self._asked_again = True
+            self._broadcast({"t": "ask"})
+        verdict = self._judge.judge(now)
+        if verdict is not None and not self._told:
+            self._told = True
+            self._broadcast({"t": "verdict", "kind": verdict.kind, "rank": verdict.rank, "text": verdict.text})
+            if self._on_verdict is not None:
+                self._on_verdict(verdict)
+
+    def _say_goodbye(self) -> None:
+        self._broadcast({"t": "closing"})
+        end = time.monotonic() + 1.0
+        while any(p.out for p in self._peers.values()) and time.monotonic() < end:
+            for key, events in self._selector.select(0.05):
+                if key.data is not None and events & selectors.EVENT_WRITE:
+                    with contextlib.suppress(OSError):
+                        self._flush(key.data)
+
+    # Sending
+
+    def _send(self, peer: _Peer, message: Message | bytes) -> None:
+        peer.out.append(memoryview(message if isinstance(message, bytes) else encoded(message)))
+        with contextlib.suppress(OSError):  # a connection that has ended is seen when it is read
+            self._flush(peer)
+
+    def _broadcast(self, message: Message) -> None:
+        line = encoded(message)
+        for peer in list(self._peers.values()):
+            self._send(peer, line)
+
+    def _flush(self, peer: _Peer) -> None:
+        try:
+            while peer.out:
+                sent = peer.socket.send(peer.out[0])
+                if sent < len(peer.out[0]):
+                    peer.out[0] = peer.out[0][sent:]
+                else:
+                    peer.out.popleft()
+        except BlockingIOError:
+            pass
+        if peer.socket.fileno() < 0:
+            return  # dropped meanwhile
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.out else 0)
+        if self._selector.get_key(peer.socket).events != wanted:
+            self._selector.modify(peer.socket, wanted, peer)
+
+    def _drop(self, peer: _Peer) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(peer.socket)
+        peer.socket.close()
+        if peer.rank is not None and self._peers.get(peer.rank) is peer:
+            del self._peers[peer.rank]
+            if peer.rank >= 0:
+                self._judge.lost(peer.rank, time.monotonic())
+
+    # Messages
+
+    def _handle(self, peer: _Peer, message: Message) -> None:
+        kind, now = message["t"], time.monotonic()
+        if peer.rank is None:
+            self._greet(peer, message, now)
+            return
+        if peer.rank >= 0:
+            self._judge.heard(peer.rank, now)
+        handler = self._handlers.get(kind)
+        if handler is not None:  # a message of another version is passed over
+            handler(peer, message, now)
+
+    def _greet(self, peer: _Peer, message: Message, now: float) -> None:
+        if message["t"] != "hello" or message.get("job") != self.job:
+            raise ValueError("a stranger")
+        rank = int(message["rank"])
+        why = None
+        if int(message["size"]) != self.size or rank >= self.size:
+            why = f"rank {rank} of {message['size']} does not belong to this world of {self.size}"
+        elif rank in self._peers or (rank >= 0 and self._judge.members[rank].joined):
+            why = f"there is a rank {rank} already"
+        if why is not None:
+            self._send(peer, {"t": "refused", "why": why})
+            raise ValueError(why)
+        peer.rank, peer.lines.limit = rank, None
+        self._peers[rank] = peer
+        if rank >= 0:
+            self._judge.joined(rank, now)
+        self._send(peer, {"t": "welcome"})
+        if self._told and self.verdict is not None:
+            v = self.verdict
+            self._send(peer, {"t": "verdict", "kind": v.kind, "rank": v.rank, "text": v.text})
+
+    def _take_put(self, peer: _Peer, message: Message, now: float) -> None:
+        key = message["key"]
+        self._kept[key] = message["value"]
+        for asker, number in self._asked.pop(key, ()):
+            self._send(asker, {"t": "answer", "id": number, "value": message["value"]})
+
+    def _take_get(self, peer: _Peer, message: Message, now: float) -> None:
+        key, number = message["key"], message["id"]
+        if key in self._kept:
+            self._send(peer, {"t": "answer", "id": number, "value": self._kept[key]})
+        else:
+            self._asked.setdefault(key, []).append((peer, number))
+
+    def _take_exchange(self, peer: _Peer, message: Message, now: float) -> None:
+        name, group = message["name"], tuple(message["group"])
+        key = f"{name}/{'.'.join(map(str, group))}"
+        brought = self._exchanges.setdefault(key, {})
+        brought[peer.rank] = message["data"], peer  # type: ignore[index]
+        missing = [r for r in group if r not in brought]
+        if not missing:
+            del self._exchanges[key]
+            line = encoded({"t": "exchanged", "key": key, "data": [brought[r][0] for r in group]})
+            for _, other in brought.values():
+                self._send(other, line)
+        for rank in brought:
+            if rank >= 0:
+                self._judge.asks(rank, name, [r for r in missing if r >= 0], now)
+
+    def _take_missing(self, peer: _Peer, message: Message, now: float) -> None:
+        brought = self._exchanges.get(message["key"], {})
+        missing = [r for r in message["group"] if r not in brought]
+        words = [self._judge.describe(r, now) if r >= 0 else f"launcher {-r}" for r in missing]
+        self._send(peer, {"t": "answer", "id": message["id"], "value": [missing, words]})
+
+    def _take_report(self, peer: _Peer, message: Message, now: float) -> None:
+        words = [self._judge.describe(r, now) for r in range(self.size)]
+        self._send(peer, {"t": "answer", "id": message["id"], "value": words})
+
+    def _take_state(self, peer: _Peer, message: Message, now: float) -> None:
+        if peer.rank is not None and peer.rank >= 0:
+            self._judge.reported(peer.rank, message, now)
+
+    def _take_failed(self, peer: _Peer, message: Message, now: float) -> None:
+        self._judge.failed(int(message.get("rank", peer.rank)), str(message["text"]), now)
+
+    def _take_exited(self, peer: _Peer, message: Message, now: float) -> None:
+        self._judge.exited(int(message["rank"]), str(message["how"]), bool(message["good"]), now)
+
+    def _take_bye(self, peer: _Peer, message: Message, now: float) -> None:
+        if peer.rank is not None and peer.rank >= 0:
+            self._judge.said_bye(peer.rank, now)
+
+
+def _main() -> int:
+    """Serve one world of processes of a script on this machine."""
+    import argparse
+    import os
+    import secrets
+    import subprocess
+    import sys
+
+    parser = argparse.ArgumentParser(prog="python -m unisync.distributed.coordinator")
+    parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--timeout", type=float)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="script.py and its arguments, or -m module ...")
+    options = parser.parse_args()
+    job = secrets.token_hex(8)
+    coordinator = Coordinator(options.size, job, port=options.port)
+    coordinator.start()
+    host, port = coordinator.address
+    children = []
+    for rank in range(options.size):
+        mine = {"RANK": rank, "SIZE": options.size, "LOCAL_RANK": rank, "LOCAL_SIZE": options.size, "JOB": job}
+        mine |= {"COORDINATOR": f"{host}:{port}", "ADDRESS": "127.0.0.1"}
+        mine |= {} if options.timeout is None else {"TIMEOUT": options.timeout}
+        env = {**os.environ, **{f"UNISYNC_{name}": str(value) for name, value in mine.items()}}
+        children.append(subprocess.Popen([sys.executable, *options.command], env=env))
+    code = 0
+    waiting = set(range(options.size))
+    while waiting:
+        for rank in sorted(waiting):
+            status = children[rank].poll()
+            if status is not None:
+                waiting.discard(rank)
+                how = f"was killed by signal {-status}" if status < 0 else f"exited with code {status}"
+                coordinator.exited(rank, how, status == 0)
+                code = code or (status if status >= 0 else 128 - status)
+        time.sleep(0.02)
+    time.sleep(0.5)
+    if coordinator.verdict is not None:
+        print(f"unisync: {coordinator.verdict.text}", file=sys.stderr)
+        code = code or 1
+    coordinator.close()
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main())
