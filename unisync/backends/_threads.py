@@ -16,9 +16,10 @@ from unisync import _context, _dispatch, tree as _tree
 from unisync._context import Scope
 from unisync._events import Ring, now_ns
 from unisync._per_replica import PerReplica
-from unisync._types import Tree, bfloat16, float16, float32
+from unisync._types import Tree
 from unisync.backends._collectives import checked_result, noted
-from unisync.backends._engine import Engine, Groups, Handle, ReduceOp
+from unisync.backends._derivatives import DifferentiableEngine
+from unisync.backends._engine import Groups, Handle, ReduceOp
 from unisync.backends._reduction import reduction, sum_of_slices
 from unisync.backends._rendezvous import SMALL_BYTES, Bring, Meeting, Run, Work, told
 from unisync.backends._workers import Worker, cores, stop
@@ -28,7 +29,7 @@ GRACE_S = 5.0
 """How long the caller waits for the other replicas after one has failed; then they are left behind."""
 
 
-class ThreadEngine(Engine):
+class ThreadEngine(DifferentiableEngine):
     """Replicas as threads of this process; a world of one runs in the calling thread."""
 
     name = "threads"
@@ -59,10 +60,6 @@ class ThreadEngine(Engine):
     @abstractmethod
     def from_host(self, array: np.ndarray, like: Any) -> Any:
         """A native array of the dtype and on the device of `like`, from what `to_host` would have given."""
-
-    @abstractmethod
-    def differentiable(self, x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any] | None) -> Any:
-        """forward(x), whose derivative is `backward` of the cotangent; None: to take one is an error."""
 
     @abstractmethod
     def limit_threads(self, count: int) -> Callable[[], None]:
@@ -187,17 +184,7 @@ class ThreadEngine(Engine):
 
     # Collectives
 
-    def all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Any:
-        backward = (
-            self._backward("all_reduce(sum)", lambda g: self.all_reduce(g, "sum", groups)) if op == "sum" else None
-        )
-        return self.differentiable(x, lambda y: self._reduce(y, op, groups), backward)
-
-    def all_reduce_mean(self, x: Any, groups: Groups | None) -> Any:
-        backward = self._backward("all_reduce(mean)", lambda g: self.all_reduce_mean(g, groups))
-        return self.differentiable(x, lambda y: self._reduce(y, "mean", groups), backward)
-
-    def _reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
+    def plain_reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
         host = np.asarray(self.to_host(x), order="C")
         flat = host.reshape(-1)
         small = flat.nbytes * self._members(groups) <= SMALL_BYTES
@@ -224,55 +211,32 @@ class ThreadEngine(Engine):
             )
         return forward(x)
 
-    def all_gather(self, x: Any, groups: Groups | None) -> Any:
-        def forward(y: Any) -> Any:
-            return self._exchange(y, ("all_gather", tuple(y.shape[1:])), groups, lambda xs, _: np.concatenate(xs))
+    def plain_gather(self, x: Any, groups: Groups | None) -> Any:
+        return self._exchange(x, ("all_gather", tuple(x.shape[1:])), groups, lambda xs, _: np.concatenate(xs))
 
-        def back(g: Any) -> Any:
-            lengths = self._meet(None, "lengths", groups, x.shape[0], True, lambda ns: Work([ns] * len(ns)))
-            total = self._total(g, groups)
-            begin = sum(lengths[: self._position(groups)])
-            return total[begin : begin + x.shape[0]]
+    def plain_reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
+        return self._exchange(x, ("reduce_scatter", tuple(x.shape)), groups, sum_of_slices)
 
-        return self.differentiable(x, forward, self._backward("all_gather", back))
+    def plain_broadcast(self, x: Any, root: int, groups: Groups | None) -> Any:
+        return self._exchange(x, ("broadcast", root, tuple(x.shape)), groups, lambda xs, _: xs[root].copy())
 
-    def reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
-        def forward(y: Any) -> Any:
-            return self._exchange(y, ("reduce_scatter", tuple(y.shape)), groups, sum_of_slices)
-
-        return self.differentiable(x, forward, self._backward("reduce_scatter", lambda g: self.all_gather(g, groups)))
-
-    def broadcast(self, x: Any, root: int, groups: Groups | None) -> Any:
-        def forward(y: Any) -> Any:
-            return self._exchange(y, ("broadcast", root, tuple(y.shape)), groups, lambda xs, _: xs[root].copy())
-
-        def back(g: Any) -> Any:
-            total = self._total(g, groups)
-            return total if self._position(groups) == root else self.backend.zeros_like(g)
-
-        return self.differentiable(x, forward, self._backward("broadcast", back))
-
-    def all_to_all(self, x: Any, groups: Groups | None) -> Any:
+    def plain_all_to_all(self, x: Any, groups: Groups | None) -> Any:
         def cut(xs: list[np.ndarray], i: int) -> np.ndarray:
             n = xs[0].shape[0] // len(xs)
             return np.concatenate([a[i * n : (i + 1) * n] for a in xs])
 
-        def forward(y: Any) -> Any:
-            return self._exchange(y, ("all_to_all", tuple(y.shape)), groups, cut)
+        return self._exchange(x, ("all_to_all", tuple(x.shape)), groups, cut)
 
-        return self.differentiable(x, forward, self._backward("all_to_all", lambda g: self.all_to_all(g, groups)))
-
-    def permute(self, x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
+    def plain_permute(self, x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
         sources = {target: source for source, target in pairs}
 
         def take(xs: list[np.ndarray], i: int) -> np.ndarray:
             return xs[sources[i]].copy() if i in sources else np.zeros_like(xs[i])
 
-        def forward(y: Any) -> Any:
-            return self._exchange(y, ("permute", tuple(pairs), tuple(y.shape)), None, take)
+        return self._exchange(x, ("permute", tuple(pairs), tuple(x.shape)), None, take)
 
-        inverse = [(target, source) for source, target in pairs]
-        return self.differentiable(x, forward, self._backward("permute", lambda g: self.permute(g, inverse)))
+    def lengths(self, own: int, groups: Groups | None) -> list[int]:
+        return self._meet(None, "lengths", groups, own, True, lambda ns: Work([ns] * len(ns)))
 
     def send(self, x: Any, to: int) -> None:
         def forward(y: Any) -> Any:
@@ -350,9 +314,6 @@ class ThreadEngine(Engine):
     def _members(self, groups: Groups | None) -> int:
         return self.size if groups is None else len(groups[0])
 
-    def _position(self, groups: Groups | None) -> int:
-        return self._rank if groups is None else next(g.index(self._rank) for g in groups if self._rank in g)
-
     def _meet(self, x: Any, call: Any, groups: Any, value: Any, small: bool, work: Callable[[list[Any]], Work]) -> Any:
         """The replica's result of a meeting with its group."""
         run, rank = self._current, self._rank
@@ -381,25 +342,6 @@ class ThreadEngine(Engine):
 
         small = host.nbytes * self._members(groups) <= SMALL_BYTES
         return self.from_host(self._meet(x, call, groups, host, small, work), x)
-
-    def _total(self, g: Any, groups: Groups | None) -> Any:
-        """The sum of cotangents, which may be of half precision."""
-        m = self.backend
-        dtype = m.dtype_of(g)
-        wide = m.astype(g, float32) if dtype in (float16, bfloat16) else g
-        return m.astype(self.all_reduce(wide, "sum", groups), dtype)
-
-    def _backward(self, label: str, back: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def noted_back(g: Any) -> Any:
-            scope = _context.scope()
-            if scope is None:
-                raise StateError(
-                    f"the gradient of {label} must be taken by the replicas, got a pullback outside us.spmd. "
-                    "Try: call us.grad, or the pullback of us.vjp, in the same us.spmd function."
-                )
-            return noted(scope, f"gradient of {label}", g, lambda: back(g))
-
-        return noted_back
 
 
 def check_name(name: str | None) -> None:

@@ -307,7 +307,8 @@ class _Process:
             raise StateError(f"mpiexec must start the job, but it ended with status {status} and said: {self.said()}")
         if time.monotonic() > deadline:
             raise StateError(
-                f"mpiexec must start its processes within {START_S:.0f} s, but did not. It said: {self.said() or 'nothing'}"
+                f"mpiexec must start its processes within {START_S:.0f} s, but did not. "
+                f"It said: {self.said() or 'nothing'}"
             )
 
     def end(self, timeout_s: float) -> None:
