@@ -48,6 +48,11 @@ def variable(name: str) -> str:
     return os.environ.get(name, "")
 
 
+def child_environment(own: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a child process: this one's, with variables of its own, and others unless the user set them."""
+    return {**defaults, **os.environ, **own}
+
+
 @contextlib.contextmanager
 def temporarily(variables: Mapping[str, str]) -> Iterator[None]:
     """Variables that a framework reads while the block runs, and that neither it nor child processes see afterwards."""

@@ -1,4 +1,4 @@
-"""The command line: `unisync train`, `unisync doctor`, `unisync bench`. A thin face over the library."""
+"""The command line: `unisync train`, `unisync run`, `unisync doctor`, `unisync bench`. A thin face over the library."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 import unisync as us
 from unisync.cli.bench import app as bench
 from unisync.cli.doctor import doctor
+from unisync.cli.run import RunCommand, run
 from unisync.cli.train import train
 from unisync.errors import UnisyncError
 
@@ -36,6 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(train)
+app.command(cls=RunCommand)(run)
 app.command()(doctor)
 app.add_typer(bench)
 

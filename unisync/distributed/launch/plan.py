@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import final
 
 from unisync import _config
+from unisync.errors import ArgumentError
 
 MATH_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 LAUNCHER = "UNISYNC_LAUNCHER"
@@ -39,6 +40,25 @@ class Job:
     nodes: int = 1
     node: int = 0
     rendezvous: str | None = None
+
+    def check(self) -> None:
+        """Raises ArgumentError for what cannot be."""
+        if self.replicas < 1:
+            raise ArgumentError(f"`--replicas` must be at least 1, got {self.replicas}. Try: --replicas 2.")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ArgumentError(f"`--timeout` must be positive, got {self.timeout_s:g}. Try: --timeout 600.")
+        if self.nodes < 1:
+            raise ArgumentError(f"`--nnodes` must be at least 1, got {self.nodes}. Try: --nnodes 2.")
+        if not 0 <= self.node < self.nodes:
+            raise ArgumentError(
+                f"`--node-rank` must be from 0 to {self.nodes - 1} for --nnodes {self.nodes}, got {self.node}. "
+                "Try: 0 on the first machine, 1 on the next."
+            )
+        if self.nodes > 1 and self.rendezvous is None:
+            raise ArgumentError(
+                f"`--rendezvous` must be given for --nnodes {self.nodes}. Try: --rendezvous HOST:29400, with the first "
+                "machine's address, on every machine."
+            )
 
 
 @final
