@@ -11,6 +11,7 @@ import torch
 
 from unisync import _dispatch
 from unisync.backends._threads import ThreadEngine, check_name
+from unisync.backends.torch._graph import differentiable, traced
 from unisync.errors import ArgumentError
 
 
@@ -56,12 +57,10 @@ class TorchThreads(ThreadEngine):
         return x if like.device.type == "cpu" else x.to(like.device)
 
     def traced(self, x: torch.Tensor) -> bool:
-        return x.requires_grad and torch.is_grad_enabled()
+        return traced(x)
 
     def differentiable(self, x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any] | None) -> Any:
-        if not self.traced(x):
-            return forward(x)
-        return _Collective.apply(x, forward, backward)
+        return differentiable(x, forward, backward)
 
     def thread_state(self) -> Callable[[], Any]:
         gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
@@ -80,21 +79,3 @@ class TorchThreads(ThreadEngine):
         before = torch.get_num_threads()
         torch.set_num_threads(min(count, before))
         return lambda: torch.set_num_threads(before)
-
-
-class _Collective(torch.autograd.Function):
-    """A collective as an operation of torch's graph."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, forward: Callable[[Any], Any], backward: Callable[[Any], Any] | None) -> Any:
-        ctx.pullback = backward
-        return forward(x)
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Any) -> Any:
-        if ctx.pullback is None:
-            raise NotImplementedError(
-                "this collective has no derivative on threads, got one in a gradient. Try: op='sum' or 'mean', or "
-                "us.stop_gradient(x)."
-            )
-        return ctx.pullback(cotangents[0].contiguous()), None, None
