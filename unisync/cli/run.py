@@ -15,7 +15,8 @@ from unisync import _config
 from unisync._dispatch import BACKENDS
 from unisync.distributed.launch.output import Output
 from unisync.distributed.launch.plan import Job
-from unisync.distributed.launch.supervisor import Outcome, Supervisor
+from unisync.distributed.launch.supervisor import Supervisor
+from unisync.distributed.launch.watch import Outcome
 from unisync.errors import ArgumentError, unknown
 
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))

@@ -1,4 +1,4 @@
-"""What the ranks print: line by line to this process's own output behind "[rank] ", and whole to a file for each rank."""
+"""What the ranks print: lines to this process's own output, behind "[rank] ", and all of it to a file for each rank."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Output:
         self._tails[child.rank] = bytearray()
         if self._log_dir is not None:
             self._log_dir.mkdir(parents=True, exist_ok=True)
-            self._logs[child.rank] = open(self._log_dir / f"rank-{child.rank}.log", "wb", buffering=0)
+            self._logs[child.rank] = (self._log_dir / f"rank-{child.rank}.log").open("wb", buffering=0)
 
     def start(self) -> None:
         """Begin."""

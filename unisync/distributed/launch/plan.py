@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from unisync import _config
 from unisync.errors import ArgumentError
@@ -90,8 +90,22 @@ class Plan:
     @property
     def ranks(self) -> range:
         """The ranks of this node."""
-        first = sum(self.sizes[: self.job.node])
-        return range(first, first + self.job.replicas)
+        return self.ranks_of(self.job.node)
+
+    def ranks_of(self, node: int) -> range:
+        """The ranks of a node."""
+        first = sum(self.sizes[:node])
+        return range(first, first + self.sizes[node])
+
+    def shared(self) -> dict[str, Any]:
+        """What the other nodes must know, as JSON."""
+        return {
+            "token": self.token,
+            "sizes": self.sizes,
+            "coordinator": self.coordinator,
+            "addresses": self.addresses,
+            "timeout_s": self.job.timeout_s,
+        }
 
     def environment(self, rank: int | None = None) -> dict[str, str]:
         """The whole environment of a rank of this node; without what differs between ranks if none is named."""
