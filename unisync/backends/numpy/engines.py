@@ -10,6 +10,7 @@ import numpy as np
 from unisync import _dispatch
 from unisync.backends._threads import ThreadEngine, check_name
 from unisync.backends.numpy import _blas, _tape
+from unisync.backends.numpy._differentiable import differentiable
 from unisync.errors import ArgumentError
 
 
@@ -34,20 +35,7 @@ class NumpyThreads(ThreadEngine):
         return _tape.is_traced(x)
 
     def differentiable(self, x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any] | None) -> Any:
-        if not _tape.is_traced(x):
-            return forward(x)
-        result = self.differentiable(x._value, forward, backward)  # traced itself, within an outer gradient
-        node = _tape.node((x._node,), lambda g: (_derivative(backward)(g),), result.dtype)
-        return _tape.Box(result, x._trace, node)
+        return differentiable(x, forward, backward, self.name)
 
     def limit_threads(self, count: int) -> Callable[[], None]:
         return _blas.limit(count)
-
-
-def _derivative(backward: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    if backward is None:
-        raise NotImplementedError(
-            "this collective has no derivative on threads, got one in a gradient. Try: op='sum' or 'mean', or "
-            "us.stop_gradient(x)."
-        )
-    return backward

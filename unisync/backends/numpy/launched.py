@@ -1,0 +1,266 @@
+"""NumPy's engine for a world of processes: MPI, through mpi4py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from unisync import _dispatch
+from unisync.backends._derivatives import DifferentiableEngine
+from unisync.backends._engine import Groups, Handle, ReduceOp
+from unisync.backends._launched import LaunchedEngine, Member
+from unisync.backends.numpy import _mpi, _tape
+from unisync.backends.numpy._differentiable import differentiable
+from unisync.backends.numpy._results import Results
+from unisync.errors import ArgumentError, CollectiveMismatchError, unknown
+
+ENGINES: tuple[str, ...] = ("mpi",)
+
+_HEAD, _DATA, _MOVE = 1, 2, 3  # tags of messages
+_HEAD_BYTES = 256
+
+
+def prepare(member: Member) -> None:
+    """NumPy need not be told of the others before its first array."""
+
+
+def make_engine(name: str | None, member: Member, device: Any, timeout_s: float) -> MpiEngine:
+    """The engine of this process in a world of MPI processes."""
+    if name not in (None, *ENGINES):
+        raise unknown("engine", name, ENGINES)
+    if device is not None and str(device) != "cpu":
+        raise ArgumentError(f"`device` must be 'cpu' on NumPy, got {device!r}. Try: leave it out.")
+    return MpiEngine(_mpi.load(), member, timeout_s)
+
+
+@final
+class MpiEngine(DifferentiableEngine, LaunchedEngine):
+    """One replica, this process, whose collectives are MPI's on the arrays' own memory.
+
+    Every result is memory of its own. Reductions are MPI's: of the same bits on every rank with MPICH and Open MPI,
+    whose algorithms compute each element once or symmetrically, but in an order that depends on size and ranks.
+    """
+
+    name = "mpi"
+    uneven = True
+
+    def __init__(self, mpi: Any, member: Member, timeout_s: float) -> None:
+        comm = _mpi.world_of(mpi, member.rank, member.size)
+        _mpi.forget_shared_memory(comm)
+        LaunchedEngine.__init__(self, _dispatch.load("numpy"), member, "cpu", timeout_s)
+        self._mpi = mpi
+        self._waiter = _mpi.Waiter(mpi, self.channel, timeout_s, self._label)
+        self._world = self._last = _mpi.Peers(mpi, comm, self._waiter)
+        self._groups: dict[tuple[int, ...], _mpi.Peers] = {}
+        self._results = Results()
+        self._sends: list[tuple[Any, Any]] = []  # requests, and the memory that they read
+        _mpi.leave_at_exit(mpi, self.channel)
+
+    def differentiable(self, x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any] | None) -> Any:
+        return differentiable(x, forward, backward, self.name)
+
+    def traced(self, x: Any) -> bool:
+        return _tape.is_traced(x)
+
+    def waited(self) -> tuple[int | None, int | None]:
+        return self._last.met_ns
+
+    # Collectives
+
+    def plain_reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
+        peers, host = self._peers(groups), np.asarray(x, order="C")
+        self._meet(peers, (op, host.shape, host.dtype.char))
+        result = self._results.empty(host.shape, host.dtype)
+        if host.size:
+            self._waiter.complete(peers.comm.Iallreduce(host, result, _mpi.op_of(self._mpi, op, host.dtype)))
+        return np.divide(result, peers.size, out=result) if op == "mean" else result
+
+    def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
+        self.check_not_traced(x)
+        peers, host = self._peers(groups), np.asarray(x, order="C")
+        meeting = peers.start_meeting(_mpi.number_of((op, host.shape, host.dtype.char)))
+        result = self._results.empty(host.shape, host.dtype)
+        request = self._mpi.REQUEST_NULL
+        if host.size:
+            request = peers.comm.Iallreduce(host, result, _mpi.op_of(self._mpi, op, host.dtype))
+        return _Pending(self, meeting, request, result)
+
+    def plain_gather(self, x: Any, groups: Groups | None) -> Any:
+        peers, host = self._peers(groups), np.asarray(x, order="C")
+        self._last = peers
+        lengths = peers.meet_with(_mpi.number_of(("all_gather", host.shape[1:], host.dtype.char)), host.shape[0])
+        if lengths is None:
+            raise self._mismatch()
+        result = self._results.empty((sum(lengths), *host.shape[1:]), host.dtype)
+        if result.size:
+            row = result.nbytes // result.shape[0]
+            counts = [length * row for length in lengths]
+            into = [_bytes(result), counts, _offsets(counts), self._mpi.BYTE]
+            self._waiter.complete(peers.comm.Iallgatherv(_bytes(host), into))
+        return result
+
+    def lengths(self, own: int, groups: Groups | None) -> list[int]:
+        self._last = self._peers(groups)
+        lengths = self._last.meet_with(_mpi.number_of("lengths"), own)
+        if lengths is None:
+            raise self._mismatch()
+        return lengths
+
+    def plain_reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
+        peers, host = self._peers(groups), np.asarray(x, order="C")
+        self._meet(peers, ("reduce_scatter", host.shape, host.dtype.char))
+        result = self._results.empty((host.shape[0] // peers.size, *host.shape[1:]), host.dtype)
+        if host.size:
+            self._waiter.complete(peers.comm.Ireduce_scatter_block(host, result, self._mpi.SUM))
+        return result
+
+    def plain_broadcast(self, x: Any, root: int, groups: Groups | None) -> Any:
+        peers, host = self._peers(groups), np.asarray(x, order="C")
+        self._meet(peers, ("broadcast", root, host.shape, host.dtype.char))
+        result = self._results.empty(host.shape, host.dtype)
+        if peers.comm.Get_rank() == root:
+            np.copyto(result, host)
+        if host.size:
+            self._waiter.complete(peers.comm.Ibcast(_bytes(result), root))
+        return result
+
+    def plain_all_to_all(self, x: Any, groups: Groups | None) -> Any:
+        peers, host = self._peers(groups), np.asarray(x, order="C")
+        self._meet(peers, ("all_to_all", host.shape, host.dtype.char))
+        result = self._results.empty(host.shape, host.dtype)
+        if host.size:
+            self._waiter.complete(peers.comm.Ialltoall(_bytes(host), _bytes(result)))
+        return result
+
+    def plain_permute(self, x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
+        host = np.asarray(x, order="C")
+        self._meet(self._world, ("permute", tuple(pairs), host.shape, host.dtype.char))
+        targets, sources = dict(pairs), {target: source for source, target in pairs}
+        result = self._results.empty(host.shape, host.dtype)
+        source, requests = sources.get(self.rank), []
+        if source is None:
+            result[...] = 0
+        elif source == self.rank:
+            np.copyto(result, host)
+        else:
+            requests.append(self._world.comm.Irecv(_bytes(result), source, _MOVE))
+        if targets.get(self.rank, self.rank) != self.rank:
+            requests.append(self._world.comm.Isend(_bytes(host), targets[self.rank], _MOVE))
+        for request in requests:
+            self._waiter.complete(request)
+        return result
+
+    def barrier(self) -> None:
+        self._meet(self._world, "barrier")
+
+    def same_shapes(self, shapes: Sequence[tuple[int, ...]], groups: Groups | None) -> bool:
+        return self._peers(groups).meet(_mpi.number_of(("shapes", *shapes)))
+
+    # Messages from one to another
+
+    def send(self, x: Any, to: int) -> None:
+        def forward(y: Any) -> Any:
+            array = np.array(y, order="C")
+            head = f"{self.backend.dtype_of(y)} {array.dtype.char} {' '.join(map(str, array.shape))}"
+            header = np.frombuffer(head.encode().ljust(_HEAD_BYTES), np.uint8)
+            comm = self._world.comm
+            self._sends = [(request, memory) for request, memory in self._sends if not request.Test()]
+            self._sends.append((comm.Isend(header, to, _HEAD), header))
+            self._sends.append((comm.Isend(_bytes(array), to, _DATA), array))
+            return y
+
+        self.differentiable(x, forward, None)
+
+    def recv(self, like: Any, source: int) -> Any:
+        comm, header = self._world.comm, np.empty(_HEAD_BYTES, np.uint8)
+        self._waiter.complete(comm.Irecv(header, source, _HEAD))
+        dtype, char, *lengths = header.tobytes().decode().split()
+        shape = tuple(map(int, lengths))
+        result = self._results.empty(shape, like.dtype if char == like.dtype.char else np.dtype(char))
+        self._waiter.complete(comm.Irecv(_bytes(result), source, _DATA))
+        expected = tuple(like.shape), str(self.backend.dtype_of(like))
+        if (shape, dtype) != expected:
+            raise CollectiveMismatchError(
+                f"`like` must have the shape and dtype of what replica {source} sent, {dtype}{list(shape)}, got "
+                f"{expected[1]}{list(expected[0])}. Try: like=us.zeros({shape}, dtype={dtype!r})."
+            )
+        return result
+
+    def end(self) -> None:
+        """Let messages under way arrive, and give the communicators back."""
+        if self._ended:
+            return
+        super().end()
+        if self.channel.verdict is None:
+            for request, _ in self._sends:
+                self._waiter.complete(request)
+            for peers in (*self._groups.values(), self._world):
+                peers.free()
+        self._sends.clear()
+        self._groups.clear()
+
+    # How they meet
+
+    def _meet(self, peers: _mpi.Peers, call: Any) -> None:
+        self._last = peers
+        if not peers.meet(_mpi.number_of(call)):
+            raise self._mismatch()
+
+    def _mismatch(self) -> Exception:
+        said = ValueError("the replicas of the group are in different collectives, or with different arrays")
+        return self.channel.explain(said, self._label())
+
+    def _label(self) -> str:
+        events = self.ring.events
+        return f"{events[-1].op} at {events[-1].site}" if events else "mpi"
+
+    def _peers(self, groups: Groups | None) -> _mpi.Peers:
+        if self._ended:
+            self.check_alive()
+        if groups is None:
+            return self._world
+        group = self.group(groups)
+        peers = self._groups.get(group)
+        if peers is None:
+            # Making a communicator cannot be interrupted: see first that all are there.
+            self.channel.exchange(f"mpi/{'.'.join(map(str, group))}", None, group, self.timeout_s)
+            world = self._world.comm
+            comm = world.Create_group(world.Get_group().Incl(list(group)))
+            peers = self._groups[group] = _mpi.Peers(self._mpi, comm, self._waiter)
+        return peers
+
+
+@final
+class _Pending(Handle):
+    """An all-reduce under way: the agreement on it, and the data."""
+
+    def __init__(self, engine: MpiEngine, meeting: tuple[Any, Callable[[], bool]], request: Any, result: Any) -> None:
+        self._engine, self._meeting, self._request, self._result = engine, meeting, request, result
+        self._peers = engine._last
+
+    def wait(self) -> Any:
+        engine = self._engine
+        agreement, same = self._meeting
+        engine._waiter.complete(agreement)
+        if not same():
+            raise engine._mismatch()
+        engine._waiter.complete(self._request)
+        return self._result
+
+    def is_completed(self) -> bool:
+        return bool(self._meeting[0].Test() and self._request.Test())
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _offsets(counts: list[int]) -> list[int]:
+    found, total = [], 0
+    for count in counts:
+        found.append(total)
+        total += count
+    return found
