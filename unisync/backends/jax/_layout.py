@@ -4,6 +4,8 @@
                                     ├ w (2, 3, 2), sharded along axis 0
     replica 1: w (3, 2) on device 1 ┘
 
+The devices may be those of several processes, of which each then holds the parts on its own.
+
 What is no array (strings, flags, None) stands in such a tree as a `Constant`, which jax takes for structure.
 """
 
@@ -81,7 +83,7 @@ def open_constants(tree: Tree) -> Tree:
 
 
 def take(native: Tree, index: int) -> Tree:
-    """The tree of one replica, on its device; on a CPU without a copy once the arrays are computed."""
+    """The tree of a replica of this process, on its device; on a CPU without a copy once the arrays are computed."""
     return jax.tree_util.tree_map(lambda x: _part(x, index), native, is_leaf=is_constant)
 
 
@@ -109,7 +111,7 @@ def is_native(value: PerReplica) -> bool:
 
 
 def stack(trees: Sequence[Tree], sharding: NamedSharding) -> Tree:
-    """One tree per replica as one tree over all devices. Host arrays are copied.
+    """One tree per replica of this process as one tree over all devices. Host arrays are copied.
 
     Raises:
         ShapeError: the replicas' arrays differ in shape or dtype: they share one program.
@@ -123,7 +125,7 @@ def stack(trees: Sequence[Tree], sharding: NamedSharding) -> Tree:
                 f"replicas must have trees of one structure, since they share one program, got {structure} on replica "
                 f"0 and {other} on replica {replica}. Try: the same keys on each; of a us.random.Key, key.commit()."
             )
-    devices = _devices(sharding)
+    devices = _own_devices(sharding)
     joined = [_joined([leaves[i] for leaves, _ in flat], sharding, devices) for i in range(structure.num_leaves)]
     return jax.tree_util.tree_unflatten(structure, joined)
 
@@ -147,26 +149,26 @@ def _joined(entries: list[Any], sharding: NamedSharding, devices: list[Any]) -> 
                 f"{replica}. Try: pad to the longest."
             )
     parts = jax.device_put([_row(x) for x in leaves], devices)
-    shape = (len(parts), *leaves[0].shape)
+    shape = (sharding.mesh.size, *leaves[0].shape)
     return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
 
 def replicate(tree: Tree, sharding: NamedSharding) -> Tree:
     """A copy of the tree for each replica, as one tree over all devices."""
-    devices = _devices(sharding)
+    devices = _own_devices(sharding)
 
     def copies(leaf: Any) -> Any:
         if not _is_array_like(leaf):
             return constant(leaf)
         x = _array(leaf)
         parts = jax.device_put([_row(x) for _ in devices], devices)
-        return jax.make_array_from_single_device_arrays((len(parts), *x.shape), sharding, parts)
+        return jax.make_array_from_single_device_arrays((sharding.mesh.size, *x.shape), sharding, parts)
 
     return jax.tree_util.tree_map(copies, tree)
 
 
-def _devices(sharding: NamedSharding) -> list[Any]:
-    return sharding.mesh.devices.ravel().tolist()  # type: ignore[union-attr]
+def _own_devices(sharding: NamedSharding) -> list[Any]:
+    return sharding.mesh.local_devices  # type: ignore[union-attr]
 
 
 def _row(x: Any) -> Any:
@@ -202,7 +204,7 @@ def shared(tree: Tree, sharding: NamedSharding) -> Tree:
     def ready(leaf: Any) -> Any:
         if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
             if leaf.committed and leaf.sharding.device_set != sharding.device_set:
-                return jax.device_put(leaf, NamedSharding(sharding.mesh, SHARED))
+                return _on_all(leaf, sharding)
             return leaf
         if _constants.is_input(leaf):
             return leaf
@@ -211,3 +213,11 @@ def shared(tree: Tree, sharding: NamedSharding) -> Tree:
         return constant(leaf)
 
     return jax.tree_util.tree_map(ready, tree)
+
+
+def _on_all(x: Any, sharding: NamedSharding) -> Any:
+    everywhere, devices = NamedSharding(sharding.mesh, SHARED), _own_devices(sharding)
+    if len(devices) == sharding.mesh.size:
+        return jax.device_put(x, everywhere)
+    # device_put would ask the other processes whether their arrays are the same, in a collective of its own.
+    return jax.make_array_from_single_device_arrays(x.shape, everywhere, [jax.device_put(x, d) for d in devices])

@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import Any, final
 
@@ -56,27 +58,45 @@ class Mark:
         return found
 
 
+class Alarm(ABC):
+    """What is done about steps that do not end."""
+
+    period_s: float
+    """How often to look after them."""
+
+    @abstractmethod
+    def check(self, waited_s: float) -> None:
+        """Raise if the host, which waits for a step, has to give up."""
+
+    @abstractmethod
+    def look(self, pace: Pace) -> None:
+        """Look after the steps under way, from another thread; the user's code may wait for one inside jax, where no
+        exception reaches it."""
+
+    def ended(self, mark: Any) -> None:
+        """Take note of an array for which the host has waited."""
+
+
 @final
 class Pace:
     """Bounds the steps under way, and watches them.
 
     Args:
         queued: whether steps may queue up; else each is waited for.
-        timeout_s: how long to wait for a step.
-        patience_s: how long a replica waits for another before XLA ends the process.
-        report: says what was started and has not ended.
+        alarm: what is done about those that do not end.
     """
 
-    def __init__(self, queued: bool, timeout_s: float, patience_s: float, report: Callable[[], str]) -> None:
+    def __init__(self, queued: bool, alarm: Alarm) -> None:
         self.steps = 0
         self.started_s = 0.0
         self._period = PERIOD if queued else 1
-        self._queued, self._timeout_s, self._patience_s, self._report = queued, timeout_s, patience_s, report
+        self._queued, self._alarm = queued, alarm
         self._waited_s = 0.0
         self._left = self._period
         self._full = not queued  # whether a period has passed already
         self._latest: Callable[[], Any] = _nothing  # an array of the last step
         self._earlier: Callable[[], Any] = _nothing  # one of a step at the end of the last period
+        self._under_way: deque[Callable[[], Any]] = deque(maxlen=2 * PERIOD)
         self._watch: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -92,11 +112,12 @@ class Pace:
         """
         self.steps += 1
         self.started_s = time.monotonic()
-        self._latest = _Kept(mark) if small else weakref.ref(mark)
+        self._latest = latest = _Kept(mark) if small else weakref.ref(mark)
+        self._under_way.append(latest)
         self._left -= 1
+        if self._watch is None:
+            self._start_watch()
         if self._left:
-            if self._watch is None:
-                self._start_watch()
             return
         self._left = self._period
         earlier, self._earlier = self._earlier(), self._latest
@@ -104,57 +125,95 @@ class Pace:
             # Nothing left to ask: the memory of a large array or a donated one is gone. The latest step will do.
             earlier = mark if self._full else None
         self._full = self._queued
-        self._wait(mark if not self._queued else earlier)
+        awaited = earlier if self._queued else mark
+        if awaited is not None:
+            self.wait(awaited)
 
-    def _wait(self, mark: Any) -> None:
-        if mark is None or mark.is_ready():
-            return
-        begin = time.monotonic()
-        # A wait inside jax could not be given up. Looking seldom leaves the cores to the replicas: a fourth of the last
-        # wait, which was for as many steps, and never more than a millisecond too late.
-        pause_s = min(1e-3, max(2e-5, self._waited_s / 4))
-        while not mark.is_ready():
-            time.sleep(pause_s)
-            if time.monotonic() - begin > self._timeout_s:
-                raise CollectiveTimeoutError(
-                    f"a step must end within timeout_s={self._timeout_s:g} s, got one that has not.\n{self._report()}\n"
-                    "Try: a longer timeout_s in us.init_distributed; this process cannot use its devices any more if a "
-                    "replica is stuck."
-                )
-        self._waited_s = time.monotonic() - begin
+    def wait(self, mark: Any) -> None:
+        """Wait for an array of a step.
+
+        Raises:
+            CollectiveError: it does not come.
+        """
+        if not mark.is_ready():
+            begin = time.monotonic()
+            # A wait inside jax could not be given up. Looking seldom leaves the cores to the replicas: a fourth of the
+            # last wait, which was for as many steps, and never more than a millisecond too late.
+            pause_s = min(1e-3, max(2e-5, self._waited_s / 4))
+            while not mark.is_ready():
+                time.sleep(pause_s)
+                self._alarm.check(time.monotonic() - begin)
+            self._waited_s = time.monotonic() - begin
+        self._alarm.ended(mark)
 
     def unfinished(self) -> bool:
         """Whether the step started last is still under way, as far as its results tell."""
         mark = self._latest()
         return mark is not None and not mark.is_deleted() and not mark.is_ready()
 
+    def oldest(self) -> Any:
+        """What stands for the oldest step under way, the same as long as it is; None if none is known to be."""
+        while self._under_way:
+            reference = self._under_way[0]
+            mark = reference()
+            if mark is not None and not mark.is_deleted() and not mark.is_ready():
+                return reference
+            if self._under_way[0] is reference:  # else a new step has pushed it out
+                self._under_way.popleft()
+        return None
+
     def _start_watch(self) -> None:
         self._watch = threading.Thread(target=self._look, name="unisync-watch", daemon=True)
         self._watch.start()
 
     def _look(self) -> None:
-        # The user's code may wait for a result inside jax, where no exception reaches it: then at least say so, and
-        # before XLA ends the process.
-        reported = 0
-        patience_s = min(self._timeout_s, self._patience_s - 10)
-        while not self._stop.wait(min(5.0, patience_s / 4)):
-            late = time.monotonic() - self.started_s > patience_s
-            if late and reported != self.steps and self.unfinished():
-                reported = self.steps
-                text = (
-                    f"unisync: a step has not ended for {patience_s:g} s.\n{self._report()}\nOn a CPU, XLA ends the "
-                    f"process (SIGABRT) once a replica has waited {self._patience_s:g} s for another."
-                )
-                print(text, file=sys.stderr, flush=True)
+        while not self._stop.wait(self._alarm.period_s):
+            self._alarm.look(self)
 
     def end(self) -> None:
         """Wait for what is under way, and end the watch."""
         mark, self._latest, self._earlier = self._latest(), _nothing, _nothing
+        self._under_way.clear()
         self._stop.set()
         if self._watch is not None:
             self._watch.join()
         if mark is not None and not mark.is_deleted():
-            self._wait(mark)
+            self.wait(mark)
+
+
+@final
+class LocalAlarm(Alarm):
+    """Of steps within this process: an error if the host waits for one too long, a report if the user's code does.
+
+    Args:
+        timeout_s: how long to wait for a step.
+        patience_s: how long a replica waits for another before XLA ends the process.
+        report: says what was started and has not ended.
+    """
+
+    def __init__(self, timeout_s: float, patience_s: float, report: Callable[[], str]) -> None:
+        self._timeout_s, self._patience_s, self._report = timeout_s, patience_s, report
+        self._late_s = min(timeout_s, patience_s - 10)  # before XLA ends the process
+        self._reported = 0
+        self.period_s = min(5.0, self._late_s / 4)
+
+    def check(self, waited_s: float) -> None:
+        if waited_s > self._timeout_s:
+            raise CollectiveTimeoutError(
+                f"a step must end within timeout_s={self._timeout_s:g} s, got one that has not.\n{self._report()}\n"
+                "Try: a longer timeout_s in us.init_distributed; this process cannot use its devices any more if a "
+                "replica is stuck."
+            )
+
+    def look(self, pace: Pace) -> None:
+        late = time.monotonic() - pace.started_s > self._late_s
+        if late and self._reported != pace.steps and pace.unfinished():
+            self._reported = pace.steps
+            text = (
+                f"unisync: a step has not ended for {self._late_s:g} s.\n{self._report()}\nOn a CPU, XLA ends the "
+                f"process (SIGABRT) once a replica has waited {self._patience_s:g} s for another."
+            )
+            print(text, file=sys.stderr, flush=True)
 
 
 @final

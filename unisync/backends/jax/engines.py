@@ -1,6 +1,7 @@
 """jax's engines: all replicas run one compiled program, over the local devices.
 
-"shard_map" compiles `jit(shard_map(fn))`; "pmap" is the same through `jax.pmap`, whose calls cost more.
+"shard_map" compiles `jit(shard_map(fn))`; "pmap" is the same through `jax.pmap`, whose calls cost more. `launched.py` has
+the engine whose devices are those of several processes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from unisync._per_replica import PerReplica
 from unisync._types import Tree
 from unisync.backends._engine import Engine, Groups, ReduceOp
 from unisync.backends.jax import _constants, _dtypes, _layout, _world
-from unisync.backends.jax._pace import Mark, Pace
+from unisync.backends.jax._pace import Alarm, LocalAlarm, Mark, Pace
 from unisync.errors import StateError, TraceError, unknown
 
 _AXIS = _layout.AXIS
@@ -43,16 +44,23 @@ def make_engine(name: str | None, replicas: int | None, device: Any, timeout_s: 
 
 
 class SharedProgramEngine(Engine):
-    """Replicas that run one traced program on one device each; abstract in how it is compiled."""
+    """Replicas that run one traced program on one device each; abstract in how it is compiled.
 
-    def __init__(self, devices: Sequence[Any], timeout_s: float) -> None:
+    Args:
+        devices: those of all replicas, in all processes.
+        timeout_s: how long a step may take.
+        alarm: what is done about steps that do not end. Default: an error in this process.
+    """
+
+    def __init__(self, devices: Sequence[Any], timeout_s: float, alarm: Alarm | None = None) -> None:
         self.backend = _dispatch.load("jax")
-        self.devices, self.size, self.timeout_s = tuple(devices), len(devices), timeout_s
-        self.sharding = NamedSharding(Mesh(np.array(devices), (_AXIS,)), _layout.SHARDED)
-        queued = _world.has_threads(devices)
+        mesh = Mesh(np.array(devices), (_AXIS,))
+        self.sharding = NamedSharding(mesh, _layout.SHARDED)
+        self.devices, self.size, self.timeout_s = tuple(mesh.local_devices), len(devices), timeout_s
+        queued = _world.has_threads(self.devices)
         if not queued:
             _world.warn_of_few_threads(self.size)
-        self._pace = Pace(queued, timeout_s, _world.patience_s, self.report)
+        self._pace = Pace(queued, alarm or LocalAlarm(timeout_s, _world.patience_s, self.report))
         self._programs: list[_Program] = []
         self._last: _Program | None = None
         # Two threads that start programs at the same time could reach the devices in different orders.
@@ -107,7 +115,10 @@ class SharedProgramEngine(Engine):
                 )
             if mark is not None:
                 self._pace.stepped(mark, program.mark.small)
-        return PerReplica(native=results, size=self.size, take=_layout.take)
+        return self._per_replica(results)
+
+    def when_traced(self, program: _Program) -> None:
+        """Called when a program has been traced, before it is compiled."""
 
     def _native(self, value: PerReplica) -> Tree:
         if _layout.is_native(value):
@@ -121,7 +132,7 @@ class SharedProgramEngine(Engine):
         return self._per_replica(_layout.replicate(tree, self.sharding))
 
     def _per_replica(self, native: Tree) -> PerReplica:
-        return PerReplica(native=native, size=self.size, take=_layout.take)
+        return PerReplica(native=native, size=len(self.devices), take=_layout.take)
 
     def end(self) -> None:
         self._ended = True
@@ -261,6 +272,7 @@ class _Program:
             self.ring = Ring()
             with _context.inside(_context.Scope(engine, engine.replica_index(), self.ring)):
                 result = fn(*values[:first_named], **kwargs)
+            engine.when_traced(self)
             return jax.tree_util.tree_map(_output, result)
 
         self._compiled = engine.compile(traced, per_replica, donated)
@@ -311,17 +323,23 @@ class ShardMapEngine(SharedProgramEngine):
     name = "shard_map"
 
     def compile(self, fn: Callable[..., Tree], per_replica: Sequence[bool], donated: Sequence[int]) -> Any:
-        def local(*values: Any) -> Tree:
-            pairs = zip(values, per_replica, strict=True)
-            result = fn(*[_squeezed(value) if own else value for value, own in pairs])
-            return jax.tree_util.tree_map(lambda x: jnp.expand_dims(x, 0), result)
+        return shard_mapped(fn, self.sharding, per_replica, donated)
 
-        specs = tuple(_layout.SHARDED if own else _layout.SHARED for own in per_replica)
-        # check_vma=True would refuse groups, and give collectives other derivatives than those of unisync.
-        mapped = jax.shard_map(
-            local, mesh=self.sharding.mesh, in_specs=specs, out_specs=_layout.SHARDED, check_vma=False
-        )
-        return jax.jit(mapped, donate_argnums=tuple(donated))
+
+def shard_mapped(
+    fn: Callable[..., Tree], sharding: NamedSharding, per_replica: Sequence[bool], donated: Sequence[int]
+) -> Any:
+    """fn as `SharedProgramEngine.compile` wants it, by jit(shard_map(...))."""
+
+    def local(*values: Any) -> Tree:
+        pairs = zip(values, per_replica, strict=True)
+        result = fn(*[_squeezed(value) if own else value for value, own in pairs])
+        return jax.tree_util.tree_map(lambda x: jnp.expand_dims(x, 0), result)
+
+    specs = tuple(_layout.SHARDED if own else _layout.SHARED for own in per_replica)
+    # check_vma=True would refuse groups, and give collectives other derivatives than those of unisync.
+    mapped = jax.shard_map(local, mesh=sharding.mesh, in_specs=specs, out_specs=_layout.SHARDED, check_vma=False)
+    return jax.jit(mapped, donate_argnums=tuple(donated))
 
 
 def _squeezed(tree: Tree) -> Tree:
