@@ -24,7 +24,7 @@ class Event(NamedTuple):
     """One collective (or step) of one replica."""
 
     replica: int
-    sequence: int  # counts the replica's collectives from 0
+    sequence: int  # counts the replica's collectives from 0; send and recv are not counted
     op: str  # "all_reduce(mean)", "step", ...
     site: str  # "file.py:12", the line of the user's code
     shape: tuple[int, ...]
@@ -49,10 +49,12 @@ class Ring:
         self.events: deque[Event] = deque(maxlen=length)
         self.sequence = 0
 
-    def begin(self, replica: int, op: str, site: str, shape: tuple[int, ...], dtype: str, size: int) -> Event:
-        """Note the arrival of a collective."""
+    def begin(
+        self, replica: int, op: str, site: str, shape: tuple[int, ...], dtype: str, size: int, counted: bool = True
+    ) -> Event:
+        """Note the arrival of a collective; of one that only some replicas take part in, if it is not counted."""
         event = Event(replica, self.sequence, op, site, shape, dtype, size, now_ns())
-        self.sequence += 1
+        self.sequence += counted
         self.events.append(event)
         return event
 

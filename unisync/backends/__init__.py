@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from types import ModuleType
+from typing import Any
 
 from unisync import _config
 from unisync.errors import MissingDependencyError
@@ -78,6 +79,14 @@ def import_launched(name: str) -> ModuleType:
     `make_engine(name, member, device, timeout_s) -> LaunchedEngine`; and `prepare(member)`, if the framework must be
     told of the world before it makes its first array."""
     return importlib.import_module(f"unisync.backends.{name}.launched")
+
+
+def import_mpi() -> Any:
+    """mpi4py's MPI, by which the processes that an MPI launcher started can find each other; None if it is missing."""
+    try:
+        return importlib.import_module("mpi4py.MPI")
+    except (ImportError, RuntimeError):  # RuntimeError: there is mpi4py, but no MPI library
+        return None
 
 
 def import_by_hand(name: str) -> ModuleType:

@@ -11,13 +11,13 @@ import sysconfig
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from unisync._events import PACKAGE, Event, Ring, now_ns
 from unisync.backends._rendezvous import told
 
-NEWEST = 32
-"""How many collectives a report tells of."""
+NEWEST, FEW = 48, 4
+"""How many collectives a report tells of at most, and while they go on."""
 
 CALLS = frozenset({"noted", "_separately", "_finish"})
 """The functions of `_collectives.py` inside which a collective is under way."""
@@ -27,22 +27,37 @@ _LIBRARIES = (PACKAGE, "<frozen", *{sysconfig.get_path(name) + os.sep for name i
 """Where code is that no user wrote."""
 
 
+class Step(NamedTuple):
+    """A step of a compiled program."""
+
+    number: int
+    program: str
+    sites: Sequence[str]
+    start_ns: int
+
+    def told(self) -> str:
+        """The step in words."""
+        calls = f", whose collectives are: {'; '.join(self.sites)}" if self.sites else ""
+        return f"step {self.number} of {self.program}{calls}"
+
+
 @final
 class Account:
     """The present state of this process.
 
     Attributes:
-        step: number, program and collectives of the newest step of a compiled program; None before the first.
+        step: the newest step of a compiled program; None before the first.
         waiting: what the process waits in for a device, and since when; None if it does not.
     """
 
     def __init__(self) -> None:
-        self.step: tuple[int, str, Sequence[str]] | None = None
+        self.step: Step | None = None
         self.waiting: tuple[str, float] | None = None
         self._ring: Ring | None = None
         self._timeout_s = 0.0
         self._epoch = 0
         self._uneven = False
+        self._told = -1  # how many collectives there were at the last report
         self._seen: tuple[Any, float] = (None, 0.0)  # the event that the process waits in, and since when
 
     def watch(self, ring: Ring | None, timeout_s: float, epoch: int, uneven: bool = False) -> None:
@@ -54,28 +69,33 @@ class Account:
         """All steps started so far have ended."""
         self.waiting = None
 
-    def state(self) -> dict[str, Any]:
-        """The report."""
+    def state(self, full: bool = False) -> dict[str, Any]:
+        """The report: of few collectives while they go on, of more when they have stopped, or if it is to be full."""
         ring = self._ring
         events = _events(ring)
+        sequence = ring.sequence if ring is not None else 0
+        idle, self._told = full or self._told == sequence, sequence
         counted = [e for e in events if not e.op.startswith(("send", "recv"))]
         state: dict[str, Any] = {
             "epoch": self._epoch,
-            "count": ring.sequence if ring is not None else 0,
+            "count": sequence,
             "timeout": self._timeout_s,
-            "events": [(e.sequence, self._signature(e), told(e)) for e in counted[-NEWEST:]],
+            "events": [(e.sequence, self._signature(e), told(e)) for e in counted[-NEWEST if idle else -FEW :]],
             "last": told(events[-1]) if events else "",
             "at": main_line(),
             "collective": self._collective(events),
         }
         step, waiting = self.step, self.waiting
         if step is not None:
-            number, program, _ = step
-            state["steps"] = number + 1
-            state["programs"] = [(number, program, _step_told(step))]
-            if waiting is not None:
-                text = waiting[0] or _step_told(step)
-                state["step"] = (number, text, time.monotonic() - waiting[1])
+            state["steps"] = step.number + 1
+            state["programs"] = [(step.number, step.program, step.told())]
+        if waiting is not None and state["collective"] is None:
+            text, since = waiting
+            age_s = time.monotonic() - since
+            if step is not None and (not events or events[-1].arrival_ns < step.start_ns):
+                state["step"] = (step.number, text or step.told(), age_s)
+            else:  # in the program of a single collective
+                state["collective"] = (state["count"] - 1, text or state["last"], age_s)
         return state
 
     def current(self) -> str:
@@ -83,7 +103,7 @@ class Account:
         events = _events(self._ring)
         if events:
             return told(events[-1])
-        return _step_told(self.step) if self.step is not None else ""
+        return self.step.told() if self.step is not None else ""
 
     def told(self, rank: int) -> str:
         """The newest collectives, in words."""
@@ -92,7 +112,7 @@ class Account:
             end = "not finished" if e.done_ns is None else f"took {(e.done_ns - e.arrival_ns) / 1e6:.3f} ms"
             lines.append(f"  {told(e)}: {end}")
         if self.step is not None:
-            lines.append(f"  {_step_told(self.step)}")
+            lines.append(f"  {self.step.told()}")
         return "\n".join(lines)
 
     def _collective(self, events: list[Event]) -> tuple[int, str, float] | None:
@@ -110,7 +130,7 @@ class Account:
 
     def _signature(self, event: Event) -> str:
         shape = event.shape
-        if event.op == "all_gather" and self._uneven:
+        if self._uneven and event.op.split("(")[0] == "all_gather":
             shape = shape[1:]
         return f"{event.op} {event.dtype} {shape}"
 
@@ -122,12 +142,6 @@ def _events(ring: Ring | None) -> list[Event]:
         except RuntimeError:  # it changed meanwhile
             continue
     return []
-
-
-def _step_told(step: tuple[int, str, Sequence[str]]) -> str:
-    number, program, sites = step
-    calls = f", whose collectives are: {'; '.join(sites)}" if sites else ""
-    return f"step {number} of {program}{calls}"
 
 
 def _inside() -> set[str]:

@@ -5,7 +5,6 @@ It is plain TCP in threads of its own, so it works before a framework does, and 
 
 from __future__ import annotations
 
-import atexit
 import base64
 import contextlib
 import os
@@ -18,9 +17,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, final
 
-from unisync._events import Ring
+from unisync._events import Ring, now_ns
 from unisync.backends import _account
-from unisync.backends._wire import Lines, Message, encoded, keep_alive
+from unisync.backends._wire import GREETING_BYTES, Lines, Message, encoded, keep_alive
 from unisync.errors import (
     CollectiveError,
     CollectiveMismatchError,
@@ -69,19 +68,29 @@ class Channel:
     processes finds nothing left over; a key that starts with "/" is the same for all.
 
     Args:
-        address: the coordinator's host and port.
+        addresses: hosts and ports at which the coordinator may be; the one that knows the job is it.
         job: the token of the job.
         rank: this process's rank; below 0 for a launcher, which takes no part in the world.
         size: how many ranks there are.
         connect_s: how long to try to connect.
+        keeper: who holds the coordinator, in words.
 
     Attributes:
         verdict: why the world cannot go on; None as long as it can.
         generation: counts the worlds made in this process.
+        own_address: the address of this machine on the way to the coordinator.
     """
 
-    def __init__(self, address: tuple[str, int], job: str, rank: int, size: int, connect_s: float = 60.0) -> None:
-        self.rank, self.size, self.address = rank, size, address
+    def __init__(
+        self,
+        addresses: Sequence[tuple[str, int]],
+        job: str,
+        rank: int,
+        size: int,
+        connect_s: float = 60.0,
+        keeper: str = "the launcher",
+    ) -> None:
+        self.rank, self.size, self._keeper = rank, size, keeper
         self.verdict: Verdict | None = None
         self.generation = 0
         self._pid = os.getpid()
@@ -94,7 +103,8 @@ class Channel:
         self._period_s = PERIOD_S
         self._kick = threading.Event()
         self._callbacks: list[Callable[[Verdict], None]] = []
-        self._socket, self._lines = _connected(address, job, rank, size, connect_s)
+        self._socket, self._lines = _connected(addresses, job, rank, size, connect_s)
+        self.own_address: str = self._socket.getsockname()[0]
         # A forked child (a data loader's worker) must not keep the connection open when this process has gone.
         os.register_at_fork(after_in_child=self._forget)
         self._threads = [
@@ -184,7 +194,7 @@ class Channel:
             program: its name and whatever must be the same on all ranks, such as the shapes.
             sites: its collectives, in words, with their lines.
         """
-        self._account.step = (number, program, sites)
+        self._account.step = _account.Step(number, program, sites, now_ns())
 
     def stepped(self) -> None:
         """Note that all steps started so far are known to have ended; cheap."""
@@ -286,7 +296,8 @@ class Channel:
                 for message in self._lines.feed(data):
                     self._handle(message)
         if not self._orderly and not self._closed:
-            self._set_verdict(Verdict("failed", -1, "the coordinator of the world has gone, and with it the launcher"))
+            text = f"{self._keeper} has gone, and with it the coordinator of the world"
+            self._set_verdict(Verdict("failed", 0 if self._keeper == "rank 0" else -1, text))
 
     def _handle(self, message: Message) -> None:
         kind = message["t"]
@@ -316,6 +327,9 @@ class Channel:
         time.sleep(GRACE_S)
         if self.rank >= 0 and not self._raised and not self._closed:
             self._exit()
+        if self.verdict is not None and self.verdict.rank < 0:  # nobody is left to end this process
+            time.sleep(2 * GRACE_S)
+            self._exit()
 
     def _exit(self) -> NoReturn:
         """End the process: its main thread is stuck where no exception reaches it."""
@@ -332,10 +346,10 @@ class Channel:
 
     def _report_on(self) -> None:
         while not self._closed:
-            self._kick.wait(self._period_s)
+            kicked = self._kick.wait(self._period_s)
             self._kick.clear()
             if self.rank >= 0 and not self._closed:
-                self._send({"t": "state", "period": self._period_s, **self._account.state()})
+                self._send({"t": "state", "period": self._period_s, **self._account.state(full=kicked)})
 
     def _forget(self) -> None:
         self._closed = True
@@ -343,44 +357,53 @@ class Channel:
 
 
 def _connected(
-    address: tuple[str, int], job: str, rank: int, size: int, connect_s: float
+    addresses: Sequence[tuple[str, int]], job: str, rank: int, size: int, connect_s: float
 ) -> tuple[socket.socket, Lines]:
     end = time.monotonic() + connect_s
     why = "no answer"
     while True:
-        try:
-            connection = socket.create_connection(address, timeout=max(0.1, min(5.0, end - time.monotonic())))
+        for address in addresses:
             try:
-                return _greeted(connection, job, rank, size)
-            except (OSError, ValueError):
-                connection.close()
-                raise
-        except (OSError, ValueError) as error:
-            why = str(error)
-        if time.monotonic() >= end:
-            raise CollectiveTimeoutError(
-                f"rank {rank} must reach the world's coordinator at {address[0]}:{address[1]}, got: {why}. Try: check "
-                "that rank 0 runs, and that the address and the port can be reached from this machine."
-            )
+                return _greeted(address, job, rank, size, max(0.1, min(5.0, end - time.monotonic())))
+            except (OSError, ValueError) as error:
+                why = str(error)
+            if time.monotonic() >= end:
+                host, port = addresses[0]
+                ports = f" or one of the {len(addresses) - 1} ports that follow" if len(addresses) > 1 else ""
+                raise CollectiveTimeoutError(
+                    f"rank {rank} must reach the world's coordinator at {host}:{port}{ports}, got: {why}. Try: check "
+                    "that rank 0 runs, and that the address and the port can be reached from this machine."
+                )
         time.sleep(0.05)
 
 
-def _greeted(connection: socket.socket, job: str, rank: int, size: int) -> tuple[socket.socket, Lines]:
-    keep_alive(connection)
-    connection.settimeout(5.0)
-    connection.sendall(encoded({"t": "hello", "job": job, "rank": rank, "size": size, "pid": os.getpid()}))
-    lines = Lines()
-    while True:
-        data = connection.recv(1 << 16)
-        if not data:
-            raise ValueError("the connection was closed, as by another job's coordinator")
-        for i, message in enumerate(lines.feed(data)):
-            del i
-            if message.get("t") == "refused":
-                raise StateError(f"this process cannot join the world: {message['why']}. Try: start each rank once.")
-            if message.get("t") == "welcome":
-                connection.settimeout(None)  # a limit left on it would end healthy worlds after some silence
-                return connection, lines
+def _greeted(address: tuple[str, int], job: str, rank: int, size: int, timeout_s: float) -> tuple[socket.socket, Lines]:
+    connection = socket.create_connection(address, timeout=timeout_s)
+    try:
+        keep_alive(connection)
+        connection.sendall(encoded({"t": "hello", "job": job, "rank": rank, "size": size}))
+        line = bytearray()
+        while not line.endswith(b"\n"):  # byte by byte: what follows belongs to the reader
+            line += connection.recv(1) or _closed_early()
+            if len(line) > GREETING_BYTES:
+                raise ValueError("no coordinator listens there")
+        answer = Lines().feed(bytes(line))[0]
+        if answer.get("t") == "refused":
+            raise StateError(
+                f"this process cannot join the world: {answer['why']}. Try: start each rank once, and unset "
+                "UNISYNC_RANK in processes that a rank starts."
+            )
+        if answer.get("t") != "welcome":
+            raise ValueError("no coordinator listens there")
+        connection.settimeout(None)  # a limit left on it would end healthy worlds after some silence
+        return connection, Lines()
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _closed_early() -> bytes:
+    raise ValueError("the connection was closed, as by another job's coordinator")
 
 
 _current: Channel | None = None
@@ -392,7 +415,6 @@ def current() -> Channel | None:
 
 
 def set_current(channel: Channel) -> None:
-    """Make it the process's channel, which says bye when the process ends, and tells of an uncaught error."""
+    """Make it the process's channel."""
     global _current
     _current = channel
-    atexit.register(channel.close)

@@ -20,6 +20,7 @@ from unisync._events import site
 from unisync._per_replica import PerReplica
 from unisync._types import DType, Tree
 from unisync.backends._engine import Done, Engine, Groups, Handle
+from unisync.backends._groups import check_groups
 from unisync.backends._packing import buckets, cut, flat, packed, separate_buckets, size_bytes
 from unisync.errors import ArgumentError, ArgumentTypeError, MixedBackendsError, ShapeError, StateError, unknown
 
@@ -48,7 +49,7 @@ def all_reduce(x: Tree, op: Op, groups: Any, async_op: bool) -> Any:
         return Done(whole) if async_op else whole
     if async_op:
         return _Later(here, leaves, structure, op, partition)
-    label = f"all_reduce({op})"
+    label = _label("all_reduce", op, partition)
     if here.engine.separate and len(leaves) > 1 and not any(map(here.engine.traced, leaves)):
         return tree.unflatten(structure, _separately(here, label, leaves, op, partition))
 
@@ -112,7 +113,7 @@ class _Later(Handle):
         self._scope, self._structure, self._result = here, structure, None
         self._waiting = True
         m, engine = here.engine.backend, here.engine
-        size, label = _members(engine, groups), f"all_reduce({op}, async)"
+        size, label = _members(engine, groups), _label("all_reduce", f"{op}, async", groups)
         self._parts: list[tuple[Handle, Any, Callable[[], list[Any]]]] = []
         self._places: list[list[int]] = []
         for bucket in buckets(m, leaves):
@@ -154,7 +155,7 @@ def all_gather(x: Tree, groups: Any) -> Tree:
         return tree.unflatten(structure, leaves)
 
     def gather(array: Any) -> Any:
-        return noted(here, "all_gather", array, lambda: here.engine.all_gather(array, partition))
+        return noted(here, _label("all_gather", "", partition), array, lambda: here.engine.all_gather(array, partition))
 
     if len(leaves) == 1 or not here.engine.same_shapes([tuple(leaf.shape) for leaf in leaves], partition):
         return tree.unflatten(structure, [gather(leaf) for leaf in leaves])
@@ -171,7 +172,7 @@ def reduce_scatter(x: Tree, op: str, groups: Any) -> Tree:
     shapes = [_divided(leaf, members) for leaf in leaves]
     if here is None or members == 1:
         return tree.unflatten(structure, leaves)
-    label = f"reduce_scatter({op})"
+    label = _label("reduce_scatter", op, partition)
 
     def scatter(array: Any) -> Any:
         if m.dtype_of(array) == t.bool:  # only "sum", which is a logical or, not a sum that could wrap
@@ -201,8 +202,10 @@ def broadcast(x: Tree, root: int, groups: Any) -> Tree:
     if here is None or members == 1:
         return tree.unflatten(structure, leaves)
 
+    label = _label("broadcast", str(root), partition)
+
     def send(array: Any) -> Any:
-        return noted(here, f"broadcast({root})", array, lambda: here.engine.broadcast(array, root, partition))
+        return noted(here, label, array, lambda: here.engine.broadcast(array, root, partition))
 
     return tree.unflatten(structure, packed(m, leaves, send))
 
@@ -222,8 +225,10 @@ def all_to_all(x: Tree, groups: Any) -> Tree:
     if here is None or members == 1:
         return tree.unflatten(structure, leaves)
 
+    label = _label("all_to_all", "", partition)
+
     def exchange(array: Any) -> Any:
-        return noted(here, "all_to_all", array, lambda: here.engine.all_to_all(array, partition))
+        return noted(here, label, array, lambda: here.engine.all_to_all(array, partition))
 
     return tree.unflatten(structure, packed(m, leaves, exchange, rows_in=members, rows_out=members))
 
@@ -262,14 +267,14 @@ def send(x: Tree, to: int) -> None:
     here, _, leaves, _, _, _ = _prepared(x, None)
     scope = _partner(here, "to", to)
     for leaf in leaves:
-        noted(scope, f"send(to={to})", leaf, lambda leaf=leaf: scope.engine.send(leaf, to))
+        noted(scope, f"send(to={to})", leaf, lambda leaf=leaf: scope.engine.send(leaf, to), counted=False)
 
 
 def recv(like: Tree, source: int) -> Tree:
     here, _, leaves, structure, _, _ = _prepared(like, None)
     scope = _partner(here, "source", source)
     received = [
-        noted(scope, f"recv(source={source})", leaf, lambda leaf=leaf: scope.engine.recv(leaf, source))
+        noted(scope, f"recv(source={source})", leaf, lambda leaf=leaf: scope.engine.recv(leaf, source), counted=False)
         for leaf in leaves
     ]
     return tree.unflatten(structure, received)
@@ -303,7 +308,12 @@ def all_gather_object(value: Any, groups: Any) -> list[Any]:
     partition = check_groups(groups, 1 if here is None else here.engine.size)
     if here is None or _members(here.engine, partition) == 1:
         return [value]
-    return noted(here, "all_gather_object", None, lambda: here.engine.all_gather_object(value, partition))
+    return noted(
+        here,
+        _label("all_gather_object", "", partition),
+        None,
+        lambda: here.engine.all_gather_object(value, partition),
+    )
 
 
 def broadcast_object(value: Any, root: int, groups: Any) -> Any:
@@ -313,7 +323,7 @@ def broadcast_object(value: Any, root: int, groups: Any) -> Any:
     _check_root(root, members)
     if here is None or members == 1:
         return value
-    label = f"broadcast_object({root})"
+    label = _label("broadcast_object", str(root), partition)
     return noted(here, label, None, lambda: here.engine.broadcast_object(value, root, partition))
 
 
@@ -382,42 +392,6 @@ def checked_result(result: Tree) -> Tree:
     return result
 
 
-def check_groups(groups: Any, size: int) -> Groups | None:
-    """Groups as a checked partition of all replicas; None if it is one group of all in their order.
-
-    Raises:
-        ArgumentTypeError: it is not a list of lists of replicas.
-        ArgumentError: a replica is missing, repeated or does not exist, or the groups differ in size.
-    """
-    if groups is None:
-        return None
-    try:
-        given = tuple(tuple(map(operator.index, group)) for group in groups)
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(
-            f"`groups` must be a list of lists of replicas, got {groups!r}. Try: [[0, 1], [2, 3]]."
-        ) from error
-    return _partition(given, size)
-
-
-@functools.lru_cache(maxsize=256)
-def _partition(groups: Groups, size: int) -> Groups | None:
-    listed = [list(group) for group in groups]
-    if sorted(replica for group in groups for replica in group) != list(range(size)):
-        raise ArgumentError(
-            f"`groups` must hold each of the {size} replicas, 0 to {size - 1}, exactly once, got {listed}. "
-            f"Try: {_halves(size)}."
-        )
-    if len({len(group) for group in groups}) != 1:
-        raise ArgumentError(f"`groups` must all have one size, got {listed}. Try: {_halves(size)}.")
-    return None if groups == (tuple(range(size)),) else groups
-
-
-def _halves(size: int) -> list[list[int]]:
-    ranks = list(range(size))
-    return [ranks] if size % 2 or size == 2 else [ranks[: size // 2], ranks[size // 2 :]]
-
-
 def _members(engine: Engine, groups: Groups | None) -> int:
     return engine.size if groups is None else len(groups[0])
 
@@ -425,9 +399,16 @@ def _members(engine: Engine, groups: Groups | None) -> int:
 # Stamps
 
 
-def noted(scope: Scope, label: str, x: Any, call: Callable[[], Any]) -> Any:
+def _label(op: str, detail: str, groups: Groups | None) -> str:
+    """What the ring calls a collective: all that must be the same on all replicas, besides shape and dtype."""
+    if groups is None:
+        return f"{op}({detail})" if detail else op
+    return f"{op}({detail}{', ' * bool(detail)}groups={[list(group) for group in groups]})"
+
+
+def noted(scope: Scope, label: str, x: Any, call: Callable[[], Any], counted: bool = True) -> Any:
     """call(), noted in the replica's ring; one that raises stays there as not finished."""
-    event = _begin(scope, label, x)
+    event = _begin(scope, label, x, counted)
     result = call()
     scope.ring.end(event, *scope.engine.waited())
     return result
@@ -447,9 +428,9 @@ def _begin_several(scope: Scope, label: str, arrays: list[Any]) -> Any:
     return scope.ring.begin(scope.index, label, site(), numbers, dtype, size)
 
 
-def _begin(scope: Scope, label: str, x: Any) -> Any:
+def _begin(scope: Scope, label: str, x: Any, counted: bool = True) -> Any:
     replica = scope.index if type(scope.index) is int else ALL_REPLICAS
     if x is None:
-        return scope.ring.begin(replica, label, site(), (), "", 0)
+        return scope.ring.begin(replica, label, site(), (), "", 0, counted)
     shape, dtype = tuple(x.shape), scope.engine.backend.dtype_of(x)
-    return scope.ring.begin(replica, label, site(), shape, str(dtype), size_bytes(shape, dtype))
+    return scope.ring.begin(replica, label, site(), shape, str(dtype), size_bytes(shape, dtype), counted)

@@ -73,6 +73,7 @@ class Coordinator:
         self._exchanges: dict[str, dict[int, tuple[str, _Peer]]] = {}
         self._groups: dict[str, tuple[int, ...]] = {}
         self._closing = threading.Event()
+        self._later: list[tuple[float, _Peer, int, Callable[[], Any]]] = []
         self._told = False
         self._asked_again = False
         self._listener = socket.create_server((host, port), backlog=max(16, 2 * size))
@@ -183,6 +184,9 @@ class Coordinator:
             peer = key.data
             if peer is not None and peer.rank is None and now - peer.since > GREETING_S:
                 self._drop(peer)
+        for due in [entry for entry in self._later if entry[0] <= now]:
+            self._later.remove(due)
+            self._send(due[1], {"t": "answer", "id": due[2], "value": due[3]()})
         if self._judge.unsettled() and not self._asked_again:
             self._asked_again = True
             self._broadcast({"t": "ask"})
@@ -304,12 +308,18 @@ class Coordinator:
     def _take_missing(self, peer: _Peer, message: Message, now: float) -> None:
         brought = self._exchanges.get(message["key"], {})
         missing = [r for r in message["group"] if r not in brought]
-        words = [self._judge.describe(r, now) if r >= 0 else f"launcher {-r}" for r in missing]
-        self._send(peer, {"t": "answer", "id": message["id"], "value": [missing, words]})
+        self._answer_later(peer, message["id"], lambda: [missing, [self._word(r) for r in missing]])
 
     def _take_report(self, peer: _Peer, message: Message, now: float) -> None:
-        words = [self._judge.describe(r, now) for r in range(self.size)]
-        self._send(peer, {"t": "answer", "id": message["id"], "value": words})
+        self._answer_later(peer, message["id"], lambda: [self._word(r) for r in range(self.size)])
+
+    def _word(self, rank: int) -> str:
+        return self._judge.describe(rank, time.monotonic()) if rank >= 0 else f"launcher {-rank}"
+
+    def _answer_later(self, peer: _Peer, number: int, value: Callable[[], Any]) -> None:
+        """Answer when the ranks have had a moment to report."""
+        self._broadcast({"t": "ask"})
+        self._later.append((time.monotonic() + TICK_S, peer, number, value))
 
     def _take_state(self, peer: _Peer, message: Message, now: float) -> None:
         if peer.rank is not None and peer.rank >= 0:

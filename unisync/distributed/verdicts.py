@@ -250,7 +250,7 @@ class Judge:
             asked |= {r for r, o in enumerate(self.members) if (o.epoch, o.count - 1) < place}
         elif m.step is not None:
             place = (m.epoch, m.step.number)
-            asked |= {r for r, o in enumerate(self.members) if (o.epoch, o.steps) < place}
+            asked |= {r for r, o in enumerate(self.members) if (o.epoch, o.steps - 1) < place}
         return sorted(asked - {waiter})
 
     # Words

@@ -146,7 +146,7 @@ class World:
         """
         trees = list(self._checked(value))
         if self.process_count > 1:
-            return self._from_all(trees[0])
+            return _collectives.all_gather(_tree.map(self._array, trees[0]), None)
         m = self._engine.backend
         apart = len(set(map(str, self.devices))) > 1
 
@@ -159,25 +159,12 @@ class World:
 
     def _from_first(self, own: Tree) -> Tree:
         """Replica 0's tree on every rank: arrays by the engine, whatever else is in it as objects."""
-        with _context.inside(self._scope()):
-            leaves, structure = _tree.flatten(own)
-            apart = [None if _dispatch.is_array(leaf) else leaf for leaf in leaves]
-            if any(leaf is not None for leaf in apart):
-                apart = _collectives.broadcast_object(apart, 0, None)
-            arrays = [leaf for leaf in leaves if _dispatch.is_array(leaf)]
-            sent = iter(_collectives.broadcast(arrays, 0, None))
-            return _tree.unflatten(
-                structure,
-                [next(sent) if _dispatch.is_array(x) else a for x, a in zip(leaves, apart, strict=True)],
-            )
-
-    def _from_all(self, own: Tree) -> Tree:
-        with _context.inside(self._scope()):
-            return _collectives.all_gather(_tree.map(self._array, own), None)
-
-    def _scope(self) -> _context.Scope:
-        assert self.own_scope is not None
-        return self.own_scope
+        leaves, structure = _tree.flatten(own)
+        native = [_dispatch.is_array(x) and _dispatch.namespace(x) is self._engine.backend for x in leaves]
+        sent = iter(_collectives.broadcast([x for x, n in zip(leaves, native, strict=True) if n], 0, None))
+        apart = [x for x, n in zip(leaves, native, strict=True) if not n]
+        told = iter(_collectives.broadcast_object(apart, 0, None) if apart else ())
+        return _tree.unflatten(structure, [next(sent) if n else next(told) for n in native])
 
     def end(self) -> None:
         """Give up the replicas' threads, devices and memory; a new world may then be made. May be called again."""
@@ -207,6 +194,8 @@ class World:
             raise StateError("the world must not have ended, got a call after its end. Try: us.init_distributed again.")
 
     def _checked(self, value: Any) -> PerReplica:
+        if self.process_count > 1:
+            self._check_alive()  # others take part
         if not isinstance(value, PerReplica):
             raise ArgumentTypeError(
                 f"`value` must be a us.PerReplica, got {type(value).__name__}. Try: the result of a us.spmd function."
@@ -305,7 +294,7 @@ def _launched_engine(
     previous = _context.world()
     if previous is not None:
         previous.end()  # one process can be in one group of its framework's at a time
-    member = joining.member()
+    member = joining.member(keeps_mpi=getattr(module, "KEEPS_MPI", False))
     member.channel.begin()
     prepare = getattr(module, "prepare", None)
     if prepare is not None:
