@@ -31,6 +31,7 @@ from unisync._types import (
     uint64 as uint64,
 )
 from unisync.distributed import World as World, init_distributed as init_distributed, spmd as spmd
+from unisync.distributed.launch.function import launch as launch
 from unisync.functional import random as random
 from unisync.functional.collectives import (
     all_gather as all_gather,

@@ -74,7 +74,13 @@ class CollectiveTimeoutError(CollectiveError, TimeoutError):
 
 
 class ReplicaFailedError(CollectiveError):
-    """Another replica raised; its own error is the cause."""
+    """Another replica raised; its own error is the cause, if it is at hand.
+
+    Attributes:
+        rank: which one, where that is known beside the text.
+    """
+
+    rank: int | None = None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
