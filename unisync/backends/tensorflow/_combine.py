@@ -43,7 +43,7 @@ class Combine:
     def all_reduce(self, tensors: list[Any], op: str, groups: Groups | None) -> list[Any]:
         if self._accelerators and groups is None and op in ("sum", "mean") and tensors[0].dtype.is_floating:
             return self._reduced_by_strategy(tensors, op)
-        return self._at_home(tensors, groups, functools.partial(_reduced, op=op))
+        return self._at_home(tensors, groups, functools.partial(reduced, op=op))
 
     def _reduced_by_strategy(self, tensors: list[Any], op: str) -> list[Any]:
         """By the strategy's own cross-device ops (NCCL on GPUs)."""
@@ -133,7 +133,8 @@ def _on_accelerators(devices: Sequence[str]) -> bool:
     return any("CPU" not in device for device in devices)
 
 
-def _reduced(tensors: list[Any], op: str) -> Any:
+def reduced(tensors: list[Any], op: str) -> Any:
+    """The reduction of some tensors of one shape, in their order."""
     if op in _PAIRWISE:
         return functools.reduce(_PAIRWISE[op], tensors)
     total = _sum(tensors)

@@ -1,8 +1,8 @@
 """The shortest ways into TensorFlow's runtime, each with the public way that stands in when a release lacks it.
 
 Nothing here changes what is computed. Private names are used: `ConcreteFunction._inference_function.call_flat`,
-`EagerTensor._shape_tuple` and `_datatype_enum`, `record.could_possibly_record`, `should_record_backprop` and
-`record_operation`. A test fails when one is gone.
+`EagerTensor._shape_tuple` and `_datatype_enum`, `record.could_possibly_record`, `should_record_backprop`,
+`record_operation` and `stop_recording`. A test fails when one is gone.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ except ImportError:
 
 
 try:
-    from tensorflow.python.eager.record import record_operation
+    from tensorflow.python.eager.record import record_operation, stop_recording
 except ImportError:
-    record_operation = None  # tf.custom_gradient does it too, and keeps its functions for ever
+    record_operation = stop_recording = None  # tf.custom_gradient does it too, and keeps its functions for ever
 
 INLINE_NODES = 192
 """Graphs with fewer nodes run as one op in the calling thread: 30–50 µs less a call than by a function call, which

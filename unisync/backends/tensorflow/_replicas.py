@@ -17,7 +17,6 @@ from unisync._types import Tree
 from unisync.backends._collectives import checked_result
 from unisync.backends.tensorflow import _fast, _jit
 from unisync.backends.tensorflow._dtypes import mark_number
-from unisync.backends.tensorflow._meeting import Round
 from unisync.backends.tensorflow.creation import asarray
 from unisync.errors import ArgumentTypeError, CollectiveError, TraceError
 
@@ -149,9 +148,7 @@ class Spmd:
         program = self.programs.get(key)
         if program is None:
             program, tensors = self._traced(key, arguments, tensors, args, kwargs)
-        engine.step += 1
-        engine.last = self.name, program
-        return program(tensors)
+        return engine.run(self.name, program, tensors)
 
     def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Arguments, list[Any]]:
         leaves, structure = tree.flatten((args, kwargs))
@@ -234,8 +231,8 @@ class Program:
     """One graph with all replicas."""
 
     def __init__(self, engine: Any, fn: Callable[..., Tree], arguments: Arguments, tensors: list[Any]) -> None:
-        devices = engine.devices
-        size = len(devices)
+        size = len(engine.devices)
+        devices = [None if engine.one_device else device for device in engine.devices]
         results: list[Any] = [None] * size
         rings: list[Any] = []
 
@@ -251,14 +248,14 @@ class Program:
                 ]
                 results[i] = leaves, arrays, structure
 
-            round_ = Round(engine.strategy, devices)
+            round_ = engine.round()
             round_.run(engine, replica)
             rings[:] = round_.rings
             return [x for leaves, arrays, _ in results for x, is_array in zip(leaves, arrays, strict=True) if is_array]
 
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in tensors]
         concrete = tf.function(flat, autograph=False).get_concrete_function(*specs)
-        self._run = _fast.runner(concrete, may_inline=False)
+        self._run = _fast.runner(concrete, may_inline=engine.one_device)
         self._rings = rings
         self._layout, self._static = _layout_of(concrete.outputs, results)
         results.clear()  # they hold the graph, and the graph holds them
@@ -276,9 +273,9 @@ class Program:
         return [list(ring.events) for ring in self._rings]
 
 
-def _on(x: Any, device: str) -> Any:
+def _on(x: Any, device: str | None) -> Any:
     """x on a replica's device, moved there by an op that the optimizer of graphs does not take away."""
-    return x if x.device == device else tf.ensure_shape(x, x.shape)
+    return x if device is None or x.device == device else tf.ensure_shape(x, x.shape)
 
 
 def _layout_of(outputs: list[Any], results: list[Any]) -> tuple[Layout, bool]:

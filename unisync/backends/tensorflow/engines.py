@@ -21,7 +21,7 @@ from unisync._per_replica import PerReplica
 from unisync._types import Tree
 from unisync.backends._engine import Engine, Groups, ReduceOp
 from unisync.backends.tensorflow import _device, _fast
-from unisync.backends.tensorflow._meeting import Meeting
+from unisync.backends.tensorflow._meeting import Meeting, Round
 from unisync.backends.tensorflow._replicas import Program, Spmd, form_of
 from unisync.backends.tensorflow.creation import asarray
 from unisync.errors import ArgumentError, StateError, TraceError, unknown
@@ -105,6 +105,7 @@ class Mirrored(Engine):
     name = "mirrored"
     uneven = True
     separate = True
+    one_device = False  # whether all that the process runs is on one device
 
     def __init__(self, devices: tuple[str, ...], timeout_s: float) -> None:
         self.backend = _dispatch.load("tensorflow")
@@ -132,6 +133,16 @@ class Mirrored(Engine):
                 "the world must be running, got a call after its end. Try: us.init_distributed(...) again."
             )
 
+    def round(self) -> Round:
+        """Where the replicas meet while a program is traced."""
+        return Round(self.strategy, self.devices)
+
+    def run(self, name: str, program: Program, tensors: list[Any]) -> PerReplica:
+        """One step of a program."""
+        self.step += 1
+        self.last = name, program
+        return program(tensors)
+
     def place(self, trees: Sequence[Tree]) -> PerReplica:
         self.check_alive()
         if len(trees) != self.size:
@@ -142,7 +153,7 @@ class Mirrored(Engine):
 
     def _moved(self, each: Tree, device: str) -> Tree:
         with tf.device(device):
-            return _tree.map(lambda leaf: _moved(leaf, device), each)
+            return _tree.map(lambda leaf: moved(leaf, device), each)
 
     def replicate(self, tree: Tree) -> PerReplica:
         first = self._moved(tree, self.devices[0])  # from the host once
@@ -218,7 +229,8 @@ class Mirrored(Engine):
         return "\n".join(lines)
 
 
-def _moved(leaf: Any, device: str) -> Any:
+def moved(leaf: Any, device: str) -> Any:
+    """An array on a device; what is none stays what it is."""
     if not _dispatch.is_array(leaf):
         return leaf  # Python numbers and constants stay what they are
     array = asarray(leaf)
