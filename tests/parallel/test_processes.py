@@ -1,0 +1,30 @@
+"""Training over processes, on every engine: `launched_training.py`, run by all processes of launched worlds."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from under_test import BACKENDS
+
+FILE = Path(__file__).with_name("launched_training.py")
+
+
+@pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.timeout(300)
+def test_training_over_processes(backend, replicas):
+    command = [sys.executable, "-m", "unisync.cli", "run", "--backend", backend, "--replicas", str(replicas)]
+    tests = ["-m", "pytest", str(FILE), "-q", "-x", "-p", "no:cacheprovider"]
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "UNISYNC_"))}
+    done = subprocess.run([*command, "--timeout", "60", *tests], env=env, capture_output=True, text=True, check=False)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-8000:]
+    passed = re.findall(r"^\[(\d+)\] .*?(\d+) passed", output, re.MULTILINE)
+    assert sorted(int(rank) for rank, _ in passed) == list(range(replicas)), output[-8000:]
+    assert len({count for _, count in passed}) == 1
+    assert "skipped" not in output
