@@ -18,7 +18,7 @@ FILE = Path(__file__).with_name("launched_training.py")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.timeout(300)
 def test_training_over_processes(backend, replicas):
-    command = [sys.executable, "-m", "unisync.cli", "run", "--backend", backend, "--replicas", str(replicas)]
+    command = [sys.executable, "-m", "unisync", "run", "--backend", backend, "--replicas", str(replicas)]
     tests = ["-m", "pytest", str(FILE), "-q", "-x", "-p", "no:cacheprovider"]
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "UNISYNC_"))}
     done = subprocess.run([*command, "--timeout", "60", *tests], env=env, capture_output=True, text=True, check=False)

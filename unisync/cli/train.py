@@ -15,6 +15,7 @@ from unisync.cli.models import build_model
 from unisync.cli.optimizers import choose
 from unisync.data import Dataset
 from unisync.data.loader import check_size
+from unisync.distributed import is_launched
 from unisync.errors import ArgumentError, DataError
 
 SCHEMA = "unisync.train/1"
@@ -82,8 +83,9 @@ def train(
     """Train a model and print one line per epoch."""
     if backend is not None:
         us.set_backend(backend)
-    if replicas is not None:
-        us.init_distributed(replicas=replicas)
+    first = True
+    if replicas is not None or is_launched():
+        first = us.init_distributed(replicas=replicas).process_index == 0  # one process speaks and writes for all
     _check_targets(save, json_file)
     check_size("epochs", epochs)
     check_size("batch_size", batch_size)
@@ -96,16 +98,18 @@ def train(
         metrics=_metrics(dataset),
         seed=seed,
     )
-    print(
-        f"{model} on {dataset.name}: {len(dataset.x_train)} samples to train on, {len(dataset.x_test)} to test on\n"
-        f"backend {us.current_backend()}, {chosen}, batches of {batch_size}, seed {seed}{_about_targets(dataset)}",
-        flush=True,
-    )
+    if first:
+        print(
+            f"{model} on {dataset.name}: {len(dataset.x_train)} samples to train on, {len(dataset.x_test)} to test on\n"
+            f"backend {us.current_backend()}, {chosen}, batches of {batch_size}, seed {seed}{_about_targets(dataset)}",
+            flush=True,
+        )
     history = trainer.train(dataset, epochs=epochs, batch_size=batch_size)
     if save is not None:
         trainer.save(save)
-        print(f"saved to {save}")
-    if json_file is not None:
+        if first:
+            print(f"saved to {save}")
+    if json_file is not None and first:
         _write(json_file, record(model, data, seed, history))
 
 

@@ -270,6 +270,17 @@ def init_distributed(
     return world
 
 
+def is_launched() -> bool:
+    """Whether a launcher started this process as one of several, which `init_distributed` then finds.
+
+    Example:
+        >>> from unisync.distributed import is_launched
+        >>> is_launched()
+        False
+    """
+    return joining.place() is not None
+
+
 def _launched_engine(
     backend: str, replicas: int | None, axes: dict[str, int] | None, name: str | None, device: Any, timeout_s: Any
 ) -> Engine:
