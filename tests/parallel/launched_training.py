@@ -49,6 +49,12 @@ def make(model, optimizer=None, **options):
     return us.parallelize(model, optimizer=optimizer or us.optim.sgd(0.05, momentum=0.9), **options)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def joined():
+    """Some frameworks must hear of the other processes before they make an array."""
+    us.init_distributed().end()
+
+
 @contextlib.contextmanager
 def launched():
     """The world of all processes."""
