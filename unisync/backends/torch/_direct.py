@@ -1,0 +1,286 @@
+"""Collectives of gloo made of messages between pairs of processes, added up in the group's order.
+
+gloo's own all-reduce adds in another order for each part of the array, takes two rounds for small ones, and works in
+place. Here all replicas get the bits that threads get, a small array is there after one round, and the result is new
+memory without a copy having been made. Between more than two processes a long array travels as in a ring: every member
+adds up one slice, which the others then collect, so that each sends twice the array's length and no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+
+from unisync.backends.torch._messages import SHORT_BYTES, Announced, announce, as_bytes, hash_of
+
+_NOW = 1  # the tag of collectives that are waited for where they are called
+_POSTED = 2  # of messages between two replicas
+_LATER = 16  # the first of the tags of those under way beside others
+_LATER_TAGS = 1024
+
+_OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
+    "sum": torch.add, "mean": torch.add, "prod": torch.mul, "max": torch.maximum, "min": torch.minimum,
+}  # fmt: skip
+
+Members = tuple[int, ...]
+
+
+@final
+class Direct:
+    """The collectives of one process.
+
+    Every method gets its group's members in order, and the call in words, which must be the same for all of them;
+    arrays are contiguous, results new memory.
+
+    Args:
+        pg: the process group of the world.
+        rank: this process's rank in it.
+    """
+
+    def __init__(self, pg: Any, rank: int) -> None:
+        self._pg, self._rank = pg, rank
+        self._started = 0
+        self._posted: list[tuple[Any, torch.Tensor]] = []
+
+    def all_reduce(self, x: torch.Tensor, op: str, members: Members, call: str) -> torch.Tensor:
+        data = as_bytes(x)
+        if len(members) > 2 and data.numel() > SHORT_BYTES:
+            return self._by_slices(x, op, members, call)
+        expected, sent = self._swap(data, members, call, _NOW)
+        return _total(self._arrays(expected, sent, x, members, call, _NOW), op).reshape(x.shape)
+
+    def _by_slices(self, x: torch.Tensor, op: str, members: Members, call: str) -> torch.Tensor:
+        flat, place, count = x.reshape(-1), members.index(self._rank), len(members)
+        bounds = [flat.numel() * i // count for i in range(count + 1)]
+        slices = [flat[low:high] for low, high in zip(bounds, bounds[1:], strict=False)]
+        out = torch.empty_like(flat)
+        own = out[bounds[place] : bounds[place + 1]]
+        _total(self._own_slices(slices, members, call), op, own)
+        result = as_bytes(out)
+        size = x.element_size()
+        self._collect(own, members, call, [result[low * size : high * size] for low, high in
+                                           zip(bounds, bounds[1:], strict=False)])  # fmt: skip
+        return out.reshape(x.shape)
+
+    def reduce_scatter(self, x: torch.Tensor, members: Members, call: str) -> torch.Tensor:
+        parts = self._own_slices(list(x.chunk(len(members))), members, call)
+        return _total(parts, "sum").reshape(x.shape[0] // len(members), *x.shape[1:])
+
+    def _own_slices(self, slices: Sequence[torch.Tensor], members: Members, call: str) -> list[torch.Tensor]:
+        """Slice j to member j; the slices of all for this member, in order, as arrays of one axis."""
+        own = slices[members.index(self._rank)]
+        expected = self._expect(members, _NOW)
+        sent = [w for peer, part in zip(members, slices, strict=True) if peer != self._rank
+                for w in announce(self._pg, [peer], as_bytes(part), call, _NOW)]  # fmt: skip
+        return self._arrays(expected, sent, own, members, call, _NOW)
+
+    def all_gather(self, x: torch.Tensor, members: Members, call: str) -> torch.Tensor:
+        """The arrays, whose lengths may differ, along axis 0; `call` leaves the length out."""
+        row = math.prod(x.shape[1:]) * x.element_size()
+        if row == 0:  # nothing to send but how many rows there are
+            return x.new_empty((sum(self.lengths(x.shape[0], members)), *x.shape[1:]))
+        data = as_bytes(x)
+        expected, sent = self._swap(data, members, call, _NOW)
+        lengths = [expected[r].length(call) if r != self._rank else data.numel() for r in members]
+        out = x.new_empty((sum(lengths) // row, *x.shape[1:]))
+        self._fill(as_bytes(out).split(lengths), expected, sent, data, members)
+        return out
+
+    def lengths(self, own: int, members: Members) -> list[int]:
+        """The numbers of the members."""
+        return self.all_gather(torch.tensor([own]), members, "all_gather(lengths)").tolist()
+
+    @staticmethod
+    def number_of(text: str) -> int:
+        """A number for a text, the same in all processes."""
+        return hash_of(text) >> 1
+
+    def all_to_all(self, x: torch.Tensor, members: Members, call: str) -> torch.Tensor:
+        data = as_bytes(x)
+        slices = data.chunk(len(members))
+        expected = self._expect(members, _NOW)
+        sent = [w for peer, part in zip(members, slices, strict=True) if peer != self._rank
+                for w in announce(self._pg, [peer], part, call, _NOW)]  # fmt: skip
+        for peer in expected:
+            expected[peer].length(call)
+        out = torch.empty_like(x)
+        own = slices[members.index(self._rank)]
+        self._fill(as_bytes(out).chunk(len(members)), expected, sent, own, members)
+        return out
+
+    def broadcast(self, x: torch.Tensor, root: int, members: Members, call: str) -> torch.Tensor:
+        data, source = as_bytes(x), members[root]
+        if len(members) > 2 and data.numel() > SHORT_BYTES:
+            return self._broadcast_by_slices(x, source, members, call)
+        if self._rank == source:
+            sent = announce(self._pg, [r for r in members if r != source], data, call, _NOW)
+            out = x.clone()
+            _wait(sent)
+            return out
+        out = torch.empty_like(x)
+        self._receive(source, as_bytes(out), call, _NOW)
+        return out
+
+    def _broadcast_by_slices(self, x: torch.Tensor, source: int, members: Members, call: str) -> torch.Tensor:
+        """Each member gets a slice from the source and hands it on, so that the source's link carries no more than
+        twice the array."""
+        out = x.clone() if self._rank == source else torch.empty_like(x)
+        slices = as_bytes(out).chunk(len(members))
+        own = slices[members.index(self._rank)]
+        if self._rank == source:
+            sent = [w for peer, part in zip(members, slices, strict=True) if peer != source
+                    for w in announce(self._pg, [peer], part, call, _NOW)]  # fmt: skip
+            _wait(sent)
+        else:
+            self._receive(source, own, call, _NOW)
+        self._collect(own, members, call, slices)
+        return out
+
+    def permute(self, x: torch.Tensor, pairs: Sequence[tuple[int, int]], call: str) -> torch.Tensor:
+        targets = [target for source, target in pairs if source == self._rank]
+        sources = [source for source, target in pairs if target == self._rank]
+        if targets == [self._rank]:
+            return x.clone()
+        sent = announce(self._pg, targets, as_bytes(x), call, _NOW)
+        out = torch.empty_like(x) if sources else torch.zeros_like(x)
+        for source in sources:
+            self._receive(source, as_bytes(out), call, _NOW)
+        _wait(sent)
+        return out
+
+    def barrier(self, members: Members) -> None:
+        self.lengths(0, members)
+
+    def post(self, x: torch.Tensor, to: int, call: str) -> None:
+        """Send a copy, without waiting for its arrival."""
+        self._posted = [(work, kept) for work, kept in self._posted if not work.is_completed()]
+        kept = as_bytes(x).clone()
+        self._posted += [(work, kept) for work in announce(self._pg, [to], kept, call, _POSTED)]
+
+    def fetch(self, like: torch.Tensor, source: int, call: str) -> torch.Tensor:
+        """What `post` sent."""
+        out = torch.empty_like(like)
+        self._receive(source, as_bytes(out), call, _POSTED)
+        return out
+
+    def start(self, x: torch.Tensor, op: str, members: Members, call: str) -> Started:
+        """An all-reduce of a short array or of two processes, under way."""
+        tag = _LATER + self._started % _LATER_TAGS
+        self._started += 1
+        return Started(self, x, op, members, call, tag)
+
+    # Messages
+
+    def _swap(
+        self, data: torch.Tensor, members: Members, call: str, tag: int
+    ) -> tuple[dict[int, Announced], list[Any]]:
+        """The same bytes to all other members: what is expected of them, and the works of what is sent."""
+        expected = self._expect(members, tag)
+        return expected, announce(self._pg, [r for r in members if r != self._rank], data, call, tag)
+
+    def _expect(self, members: Members, tag: int) -> dict[int, Announced]:
+        return {r: Announced(self._pg, r, tag) for r in members if r != self._rank}
+
+    def _arrays(
+        self, expected: dict[int, Announced], sent: list[Any], own: torch.Tensor, members: Members, call: str, tag: int
+    ) -> list[torch.Tensor]:
+        """The arrays of all members, like this one's, in order; of one axis."""
+        found, works = [], list(sent)
+        for r in members:
+            if r == self._rank:
+                found.append(own.reshape(-1))
+                continue
+            data = expected[r].short(expected[r].length(call))
+            if data is None:
+                array = torch.empty(own.numel(), dtype=own.dtype)
+                works.append(self._pg.recv([as_bytes(array)], r, tag))
+            else:
+                array = data.view(own.dtype)
+            found.append(array)
+        _wait(works)
+        return found
+
+    def _receive(self, source: int, into: torch.Tensor, call: str, tag: int) -> None:
+        """A message from one process."""
+        announced = Announced(self._pg, source, tag)
+        data = announced.short(announced.length(call))
+        if data is None:
+            self._pg.recv([into], source, tag).wait()
+        else:
+            into.copy_(data)
+
+    def _collect(self, own: torch.Tensor, members: Members, call: str, into: Sequence[torch.Tensor]) -> None:
+        """Each member's bytes into their places, in which this one's are already."""
+        data = as_bytes(own)
+        expected, sent = self._swap(data, members, call, _NOW)
+        for peer in expected:
+            expected[peer].length(call)
+        self._fill(into, expected, sent, None, members)
+
+    def _fill(
+        self, into: Sequence[torch.Tensor], expected: dict[int, Announced], sent: list[Any],
+        own: torch.Tensor | None, members: Members,
+    ) -> None:  # fmt: skip
+        """What has been announced into its places."""
+        works = list(sent)
+        for r, place in zip(members, into, strict=True):
+            if r != self._rank:
+                data = expected[r].short(place.numel())
+                if data is None:
+                    works.append(self._pg.recv([place], r, _NOW))
+                else:
+                    place.copy_(data)
+            elif own is not None:
+                place.copy_(own)
+        _wait(works)
+
+
+@final
+class Started:
+    """An all-reduce whose messages are on their way."""
+
+    def __init__(self, direct: Direct, x: torch.Tensor, op: str, members: Members, call: str, tag: int) -> None:
+        self._x, self._op, self._members, self._call = x, op, members, call
+        data = as_bytes(x)
+        self._long = data.numel() > SHORT_BYTES
+        self._expected, self._works = direct._swap(data, members, call, tag)
+        self._arrays: dict[int, torch.Tensor] = {}
+        self._rank = direct._rank
+        if self._long:  # received at once, or it would not travel before somebody waits for it
+            for r in self._expected:
+                array = self._arrays[r] = torch.empty(x.numel(), dtype=x.dtype)
+                self._works.append(direct._pg.recv([as_bytes(array)], r, tag))
+
+    def wait(self) -> torch.Tensor:
+        """The result; called once."""
+        parts = []
+        for r in self._members:
+            if r == self._rank:
+                parts.append(self._x.reshape(-1))
+                continue
+            length = self._expected[r].length(self._call)
+            data = self._expected[r].short(length)
+            parts.append(self._arrays[r] if data is None else data.view(self._x.dtype))
+        _wait(self._works)
+        return _total(parts, self._op).reshape(self._x.shape)
+
+    def is_completed(self) -> bool:
+        """Whether everything has arrived."""
+        return all(e.is_completed() for e in self._expected.values()) and all(w.is_completed() for w in self._works)
+
+
+def _total(parts: list[torch.Tensor], op: str, out: torch.Tensor | None = None) -> torch.Tensor:
+    """The reduction of arrays in their order."""
+    operator = _OPERATORS[op]
+    total = operator(parts[0], parts[1]) if out is None else operator(parts[0], parts[1], out=out)
+    for part in parts[2:]:
+        operator(total, part, out=total)
+    return total.div_(len(parts)) if op == "mean" else total
+
+
+def _wait(works: Sequence[Any]) -> None:
+    for work in works:
+        work.wait()
