@@ -23,7 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from unisync import _dispatch
 from unisync._per_replica import PerReplica
 from unisync._types import Tree
-from unisync.backends.jax import _constants, _dtypes, creation
+from unisync.backends.jax import _constants, _dtypes, _failures, creation
 from unisync.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 AXIS = "replica"
@@ -93,7 +93,7 @@ def _part(x: Any, index: int) -> Any:
     part = x.addressable_data(index)
     if part.is_ready() and part.device.platform == "cpu":
         # jax takes the memory of an aligned NumPy array as it is, and donates none of which a view is left.
-        return jax.device_put(np.asarray(part).reshape(part.shape[1:]), part.device)
+        return jax.device_put(_failures.to_host(part).reshape(part.shape[1:]), part.device)
     return _squeezed(part)
 
 

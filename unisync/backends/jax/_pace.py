@@ -73,7 +73,7 @@ class Alarm(ABC):
         """Look after the steps under way, from another thread; the user's code may wait for one inside jax, where no
         exception reaches it."""
 
-    def ended(self, mark: Any) -> None:
+    def ended(self, mark: Any) -> None:  # noqa: B027
         """Take note of an array for which the host has waited."""
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unisync import _dispatch
-from unisync.backends.jax import _devices
+from unisync.backends.jax import _devices, _failures
 from unisync.errors import TraceError
 
 
@@ -18,7 +18,7 @@ def to_numpy(x, /):
             f"`x` must have numbers, got an array of shape {x.shape} that is being traced by a compiled function or a "
             "gradient and has none yet. Try: return it from the function, and convert the result."
         )
-    return np.asarray(x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x)
+    return _failures.to_host(x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x)
 
 
 def from_dlpack(x, /):
@@ -46,4 +46,4 @@ def to_device(x, device, /):
 
 
 def block_until_ready(x, /):
-    return jax.block_until_ready(x)
+    return _failures.ready(x)

@@ -1,7 +1,7 @@
 """jax's engines: all replicas run one compiled program, over the local devices.
 
-"shard_map" compiles `jit(shard_map(fn))`; "pmap" is the same through `jax.pmap`, whose calls cost more. `launched.py` has
-the engine whose devices are those of several processes.
+"shard_map" compiles `jit(shard_map(fn))`; "pmap" is the same through `jax.pmap`, whose calls cost more. The engine
+whose devices are those of several processes is in `launched.py`.
 """
 
 from __future__ import annotations

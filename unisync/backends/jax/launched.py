@@ -1,0 +1,302 @@
+"""jax's engine for a world of processes: jit(shard_map) over one device of each, joined by jax.distributed.
+
+Functions of `us.spmd` are compiled for all processes together, and their arrays stay the processes' shards of global
+arrays from step to step. A collective outside spmd is a compiled program of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import jax
+import jax.core
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+
+from unisync import _dispatch
+from unisync._per_replica import PerReplica
+from unisync._types import Tree
+from unisync.backends._channel import GRACE_S, Channel
+from unisync.backends._engine import Groups, ReduceOp
+from unisync.backends._launched import LaunchedEngine, Member
+from unisync.backends.jax import _cluster, _failures, _layout, _pace
+from unisync.backends.jax.engines import SharedProgramEngine, shard_mapped
+from unisync.errors import ArgumentTypeError, CollectiveMismatchError, CollectiveTimeoutError, TraceError, unknown
+
+ENGINES: tuple[str, ...] = ("distributed",)
+
+_AXIS = _layout.AXIS
+
+
+def make_engine(name: str | None, member: Member, device: Any, timeout_s: float) -> DistributedEngine:
+    """The engine of this process in a world of jax processes, of which each has one device.
+
+    Raises:
+        UnknownNameError: there is no such engine.
+        StateError: jax has made its first array already, or belongs to other processes.
+    """
+    if name is not None and name not in ENGINES:
+        raise unknown("engine", name, ENGINES)
+    if not (device is None or isinstance(device, str)):
+        raise ArgumentTypeError(f"`device` must be a platform's name, got {device!r}. Try: 'cpu'.")
+    _dispatch.load("jax")
+    _cluster.join(member, timeout_s)
+    platform = None if device is None else device.partition(":")[0]
+    return DistributedEngine(member, _cluster.device_of_each(member, platform), timeout_s)
+
+
+@final
+class DistributedEngine(LaunchedEngine):
+    """One replica, this process, of a world that runs common programs.
+
+    Collectives outside of spmd are started and not waited for, as everything in jax; `us.barrier` waits.
+    """
+
+    name = "distributed"
+
+    def __init__(self, member: Member, devices: Sequence[Any], timeout_s: float) -> None:
+        super().__init__(_dispatch.load("jax"), member, devices[member.rank], timeout_s)
+        self._programs = _Programs(devices, timeout_s, member.channel)
+        self._everywhere = NamedSharding(self._programs.sharding.mesh, _layout.SHARED)
+        self._compiled: dict[Any, Any] = {}
+
+    # Running and moving
+
+    def spmd(self, fn: Callable[..., Tree], *, donate_argnums: Sequence[int] = ()) -> Callable[..., PerReplica]:
+        """As `Engine.spmd`; the memory of the positional arguments in donate_argnums may be used for the results."""
+        return self._programs.spmd(fn, donate_argnums=donate_argnums)
+
+    def place(self, trees: Sequence[Tree]) -> PerReplica:
+        return self._programs.place(trees)
+
+    def replicate(self, tree: Tree) -> PerReplica:
+        return self._programs.replicate(tree)
+
+    def end(self) -> None:
+        super().end()
+        self._compiled.clear()
+        self._programs.end()
+
+    # Collectives, outside of spmd
+
+    def all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Any:
+        return self._alone("all_reduce", x, op, groups)
+
+    def all_reduce_mean(self, x: Any, groups: Groups | None) -> Any:
+        return self._alone("all_reduce_mean", x, groups)
+
+    def all_gather(self, x: Any, groups: Groups | None) -> Any:
+        return self._alone("all_gather", x, groups)
+
+    def reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
+        return self._alone("reduce_scatter", x, groups)
+
+    def broadcast(self, x: Any, root: int, groups: Groups | None) -> Any:
+        return self._alone("broadcast", x, root, groups)
+
+    def all_to_all(self, x: Any, groups: Groups | None) -> Any:
+        return self._alone("all_to_all", x, groups)
+
+    def permute(self, x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
+        return self._alone("permute", x, tuple(pairs))
+
+    def barrier(self) -> None:
+        self._programs.wait(self._alone("all_reduce", jnp.zeros((), jnp.int32), "max", None))
+
+    def _alone(self, op: str, x: Any, *rest: Any) -> Any:
+        """A collective as a program of its own.
+
+        Its argument is declared to be the same on all devices, though each has its own: that spares an axis for the
+        replicas, and with it two programs that would add and remove it.
+        """
+        self.check_alive()
+        if isinstance(x, jax.core.Tracer):
+            raise TraceError(
+                f"us.{op} must be called inside us.spmd to be compiled or differentiated on engine {self.name!r}, got "
+                "an array that us.jit or us.grad traces. Try: us.spmd(fn), with us.grad inside fn."
+            )
+        key = (op, x.shape, x.dtype, rest)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compile(key)
+        if x.sharding.device_set != self._programs.own_device_set:
+            x = jax.device_put(x, self.devices[0])
+        whole = jax.make_array_from_single_device_arrays(x.shape, self._everywhere, [x])
+        return self._programs.run_alone(compiled, whole)
+
+    def _compile(self, key: Any) -> Any:
+        op, shape, dtype, rest = key
+        newest = self.ring.events[-1].site if self.ring.events else "?"
+        self._programs.agree([(f"{op}{rest} of {dtype}{list(shape)}", newest)])
+        carry = getattr(self._programs, op)
+        local = jax.shard_map(
+            lambda x: carry(x, *rest),
+            mesh=self._everywhere.mesh,
+            in_specs=_layout.SHARED,
+            out_specs=_layout.SHARED,
+            check_vma=False,
+        )
+        compiled = self._compiled[key] = jax.jit(local)
+        return compiled
+
+
+@final
+class _Programs(SharedProgramEngine):
+    """The programs that all processes run together, and the collectives in them."""
+
+    name = DistributedEngine.name
+
+    def __init__(self, devices: Sequence[Any], timeout_s: float, channel: Channel) -> None:
+        super().__init__(devices, timeout_s, _ChannelAlarm(channel, timeout_s))
+        self.rank, self.processes = channel.rank, channel.size
+        self.own_device_set = frozenset(self.devices)
+        self._channel = channel
+        self._on_cpu = self.devices[0].platform == "cpu"
+        self._groups: list[Groups | None] = []  # of the collectives of the program that is being traced
+        self._told: dict[Any, tuple[str, tuple[str, ...]]] = {}  # for each program its collectives, in words
+        self._agreed = self._steps = 0
+
+    def compile(self, fn: Callable[..., Tree], per_replica: Sequence[bool], donated: Sequence[int]) -> Any:
+        return shard_mapped(fn, self.sharding, per_replica, donated)
+
+    def _run(self, program: Any, args: tuple[Any, ...]) -> PerReplica:
+        told = self._told.get(program)
+        if told is not None:
+            self._channel.step(self._steps, *told)
+            self._steps += 1
+        try:
+            return super()._run(program, args)
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
+            _failures.raise_explained(error, program.name)
+            raise
+
+    def run_alone(self, compiled: Any, whole: Any) -> Any:
+        """This process's part of the result of a compiled collective."""
+        try:
+            with self._lock:
+                result = compiled(whole).addressable_data(0)
+                self._pace.stepped(result, result.nbytes <= _pace.SMALL_BYTES)
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
+            _failures.raise_explained(error, "a collective")
+            raise
+        return result
+
+    def wait(self, x: Any) -> None:
+        """Wait for an array that a collective gives."""
+        self._pace.wait(x)
+
+    def when_traced(self, program: Any) -> None:
+        groups, self._groups = self._groups, []
+        events = list(program.ring.events)
+        if not events:  # it may well be run by one process alone
+            self._told.pop(program, None)
+            return
+        calls = [f"{e.op} of {e.dtype}{list(e.shape)}" for e in events]
+        sites = tuple(f"{call} at {e.site}" for call, e in zip(calls, events, strict=True))
+        known = program in self._told
+        self._told[program] = f"{program.name} ({'; '.join(calls)})", tuple(e.site for e in events)
+        if not known:
+            self._channel.step(self._steps, *self._told[program])
+            self._steps += 1
+        self.agree([*zip(calls, sites, strict=True), (f"groups {groups}", program.name)])
+
+    def agree(self, calls: list[tuple[str, str]]) -> None:
+        """Compare collectives that are about to be compiled with those of the other processes: gloo would end the
+        process if sizes differed, or put the wrong numbers together.
+
+        Args:
+            calls: for each collective what must be the same on all, and the rest of what there is to say.
+
+        Raises:
+            CollectiveMismatchError: they differ.
+        """
+        self._agreed += 1
+        name = f"compiled/{self._agreed}"
+        found = self._channel.exchange(name, (self.rank, calls), range(self.processes), self.timeout_s)
+        own = [call for call, _ in calls]
+        for rank, others in found:
+            theirs = [call for call, _ in others]
+            if theirs == own:
+                continue
+            place = next(
+                (i for i, (a, b) in enumerate(zip(own, theirs, strict=False)) if a != b), min(len(own), len(theirs))
+            )
+            texts = [
+                f"\n  rank {r}: {_call(listed, place)}"
+                for r, listed in sorted([(self.rank, calls), (rank, others)], key=lambda entry: entry[0])
+            ]
+            raise CollectiveMismatchError(
+                "all ranks must call the same collectives with the same shapes, dtypes and groups, got"
+                + "".join(texts)
+                + "\nTry: pad to one shape; keep collectives out of branches that depend on the rank."
+            )
+
+    # Collectives, while a program is traced
+
+    def all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Any:
+        self._groups.append(groups)
+        return super().all_reduce(x, op, groups)
+
+    def all_gather(self, x: Any, groups: Groups | None) -> Any:
+        self._groups.append(groups)
+        return super().all_gather(x, groups)
+
+    def broadcast(self, x: Any, root: int, groups: Groups | None) -> Any:
+        self._groups.append(groups)
+        return super().broadcast(x, root, groups)
+
+    def all_to_all(self, x: Any, groups: Groups | None) -> Any:
+        self._groups.append(groups)
+        return super().all_to_all(x, groups)
+
+    def reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
+        if not self._on_cpu or not x.size:
+            self._groups.append(groups)
+            return super().reduce_scatter(x, groups)
+        # gloo's own makes later collectives slow with 4 processes: 3.5 s instead of 10 ms for 4 MB (jaxlib 0.10).
+        parts = self.all_to_all(x, groups)
+        members = self.size if groups is None else len(groups[0])
+        return jnp.sum(parts.reshape(members, -1, *parts.shape[1:]), axis=0, dtype=x.dtype)
+
+
+def _call(calls: list[tuple[str, str]], place: int) -> str:
+    if place >= len(calls):
+        return "no further collective"
+    call, site = calls[place]
+    return site if site.startswith(call) else f"{call} at {site}"
+
+
+@final
+class _ChannelAlarm(_pace.Alarm):
+    """Of steps with other processes: the channel knows who does not come, and ends the process if it has to."""
+
+    def __init__(self, channel: Channel, timeout_s: float) -> None:
+        self._channel, self._timeout_s = channel, timeout_s
+        self._oldest: Any = None
+        self.period_s = min(0.25, timeout_s / 8)
+
+    def check(self, waited_s: float) -> None:
+        if self._channel.verdict is not None:
+            raise self._channel.explain(None, "a step")
+        if waited_s > self._timeout_s + 2 * GRACE_S:
+            raise CollectiveTimeoutError(
+                f"a step must end within timeout_s={self._timeout_s:g} s, got one that has not.\n"
+                f"{self._channel.report()}\nTry: a longer timeout_s in us.init_distributed, if a rank is only slow."
+            )
+
+    def look(self, pace: _pace.Pace) -> None:
+        oldest = pace.oldest()
+        if oldest is None:
+            if self._oldest is not None:
+                self._channel.stepped()
+        elif oldest is not self._oldest:
+            self._channel.waiting("")
+        self._oldest = oldest
+
+    def ended(self, mark: Any) -> None:
+        try:
+            mark.block_until_ready()  # it is there, or an error in its place
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
+            _failures.raise_explained(error, "a step")
+            raise
