@@ -60,11 +60,15 @@ class Ring:
 
     def end(self, event: Event, blocked_ns: int | None, resumed_ns: int | None) -> None:
         """Note its end."""
-        finished = event._replace(blocked_ns=blocked_ns, resumed_ns=resumed_ns, done_ns=now_ns())
-        for i in range(1, len(self.events) + 1):  # the event begun last, unless several are under way
-            if self.events[-i] is event:
-                self.events[-i] = finished
-                break
+        finished = Event(*event[:8], blocked_ns, resumed_ns, now_ns())  # a quarter of the time of _replace
+        events = self.events
+        if events[-1] is event:
+            events[-1] = finished
+        else:  # several are under way
+            for i in range(2, len(events) + 1):
+                if events[-i] is event:
+                    events[-i] = finished
+                    break
         if sink is not None:
             sink(finished)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -82,11 +83,32 @@ def import_launched(name: str) -> ModuleType:
 
 
 def import_mpi() -> Any:
-    """mpi4py's MPI, by which the processes that an MPI launcher started can find each other; None if it is missing."""
+    """mpi4py's MPI, by which the processes that an MPI launcher started can find each other; None if it is missing.
+
+    If it is imported here first, whoever uses it has to finalize it.
+    """
     try:
-        return importlib.import_module("mpi4py.MPI")
-    except (ImportError, RuntimeError):  # RuntimeError: there is mpi4py, but no MPI library
+        return load_mpi()
+    except MissingDependencyError:
         return None
+
+
+def load_mpi() -> Any:
+    """As `import_mpi`.
+
+    Raises:
+        MissingDependencyError: mpi4py, or an MPI library for it, cannot be loaded.
+    """
+    try:
+        if "mpi4py.MPI" not in sys.modules:
+            # At exit MPI_Finalize would wait for ever for a process that has died.
+            importlib.import_module("mpi4py").rc.finalize = False
+        return importlib.import_module("mpi4py.MPI")
+    except (ImportError, RuntimeError) as error:  # RuntimeError: there is mpi4py, but no MPI library
+        raise MissingDependencyError(
+            f"NumPy's replicas in processes need mpi4py and an MPI library, which cannot be loaded here ({error}). "
+            "Try, in unisync's source folder: pip install '.[mpi]'."
+        ) from error
 
 
 def import_by_hand(name: str) -> ModuleType:

@@ -38,6 +38,11 @@ def all_reduce(x: Tree, op: Op, groups: Any, async_op: bool) -> Any:
     here = _here()
     if op not in OPS:
         raise unknown("op", op, OPS)
+    if here is not None and not async_op and _dispatch.of.get(type(x)) is here.engine.backend:
+        partition = check_groups(groups, here.engine.size)
+        if _members(here.engine, partition) > 1 and math.prod(x.shape):  # one array: what a tree needs took 4 µs
+            _check_op(op, here.engine.backend.dtype_of(x))
+            return _reduce_one(here, x, op, partition)
     leaves, structure = tree.flatten(x)
     m = _backend(here, leaves)
     leaves = [_array(m, leaf) for leaf in leaves]
@@ -49,16 +54,17 @@ def all_reduce(x: Tree, op: Op, groups: Any, async_op: bool) -> Any:
         return Done(whole) if async_op else whole
     if async_op:
         return _Later(here, leaves, structure, op, partition)
-    label = _label("all_reduce", op, partition)
     if here.engine.separate and len(leaves) > 1 and not any(map(here.engine.traced, leaves)):
+        label = _label("all_reduce", op, partition)
         return tree.unflatten(structure, _separately(here, label, leaves, op, partition))
+    return tree.unflatten(structure, packed(m, leaves, lambda array: _reduce_one(here, array, op, partition)))
 
-    def reduce(array: Any) -> Any:
-        wide, native = _widened(m, array, op)
-        result = noted(here, label, array, lambda: _reduced(here.engine, wide, native, partition))
-        return _narrowed(m, result, array)
 
-    return tree.unflatten(structure, packed(m, leaves, reduce))
+def _reduce_one(here: Scope, x: Any, op: str, groups: Groups | None) -> Any:
+    m = here.engine.backend
+    wide, native = _widened(m, x, op)
+    result = noted(here, _label("all_reduce", op, groups), x, lambda: _reduced(here.engine, wide, native, groups))
+    return _narrowed(m, result, x)
 
 
 def _separately(here: Scope, label: str, leaves: list[Any], op: str, groups: Groups | None) -> list[Any]:

@@ -35,7 +35,7 @@ def packed(
     apart in what it gets, `rows_out` in what it returns.
     """
     results: list[Any] = [None] * len(leaves)
-    for bucket in buckets(m, leaves):
+    for bucket in buckets(m, leaves) if len(leaves) > 1 else [[0] for _ in leaves]:
         out = [tuple(leaves[i].shape) if shapes is None else shapes[i] for i in bucket]
         if not any(map(math.prod, out)):  # no numbers, no message, which not every engine can send
             for i, shape in zip(bucket, out, strict=True):

@@ -20,7 +20,7 @@ import numpy as np
 
 from unisync._events import now_ns
 from unisync.backends._channel import Channel
-from unisync.errors import MissingDependencyError, StateError
+from unisync.errors import StateError
 
 SPINS = 300
 """How often a request is tested before the process begins to give way to others."""
@@ -31,26 +31,6 @@ YIELD_S = 0.002
 SLEEP_PART, MAX_SLEEP_S = 1 / 16, 0.001
 LATE_S = 5.0
 """How long after the timeout the coordinator may take to say who is missing."""
-
-
-def load() -> Any:
-    """mpi4py's MPI, initialised.
-
-    Raises:
-        MissingDependencyError: mpi4py, or an MPI library for it, cannot be loaded.
-    """
-    try:
-        import mpi4py
-
-        if "mpi4py.MPI" not in sys.modules:
-            mpi4py.rc.finalize = False  # `_leave` does it, and not where it would wait for a replica that has died
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: there is no MPI library
-        raise MissingDependencyError(
-            f"NumPy's replicas in processes need mpi4py and an MPI library, which cannot be loaded here ({error}). "
-            "Try, in unisync's source folder: pip install '.[mpi]'."
-        ) from error
-    return MPI
 
 
 @final

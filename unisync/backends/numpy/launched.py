@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from unisync import _dispatch
+from unisync.backends import load_mpi
 from unisync.backends._derivatives import DifferentiableEngine
 from unisync.backends._engine import Groups, Handle, ReduceOp
 from unisync.backends._launched import LaunchedEngine, Member
@@ -17,13 +18,11 @@ from unisync.backends.numpy._results import Results
 from unisync.errors import ArgumentError, CollectiveMismatchError, unknown
 
 ENGINES: tuple[str, ...] = ("mpi",)
+KEEPS_MPI = True
+"""Whether MPI stays in use after the processes have found each other by it."""
 
 _HEAD, _DATA, _MOVE = 1, 2, 3  # tags of messages
 _HEAD_BYTES = 256
-
-
-def prepare(member: Member) -> None:
-    """NumPy need not be told of the others before its first array."""
 
 
 def make_engine(name: str | None, member: Member, device: Any, timeout_s: float) -> MpiEngine:
@@ -32,7 +31,7 @@ def make_engine(name: str | None, member: Member, device: Any, timeout_s: float)
         raise unknown("engine", name, ENGINES)
     if device is not None and str(device) != "cpu":
         raise ArgumentError(f"`device` must be 'cpu' on NumPy, got {device!r}. Try: leave it out.")
-    return MpiEngine(_mpi.load(), member, timeout_s)
+    return MpiEngine(load_mpi(), member, timeout_s)
 
 
 @final
