@@ -51,6 +51,10 @@ class Verdict(NamedTuple):
         return kinds.get(self.kind, CollectiveMismatchError)(self.text)
 
 
+class _Expired(Exception):
+    """The time to wait is over."""
+
+
 @final
 class _Slot:
     """What somebody waits for."""
@@ -70,7 +74,7 @@ class Channel:
     Args:
         addresses: hosts and ports at which the coordinator may be; the one that knows the job is it.
         job: the token of the job.
-        rank: this process's rank; below 0 for a launcher, which takes no part in the world.
+        rank: this process's rank.
         size: how many ranks there are.
         connect_s: how long to try to connect.
         keeper: who holds the coordinator, in words.
@@ -131,7 +135,7 @@ class Channel:
         self._send({"t": "get", "key": self._name(key), "id": number})
         try:
             return self._wait(f"answer/{number}", slot, timeout_s)
-        except TimeoutError:
+        except _Expired:
             raise CollectiveTimeoutError(
                 f"nobody put {key!r} within {timeout_s:g} s, for which rank {self.rank} waits:{self._others()}\n"
                 "Try: a larger timeout_s in us.init_distributed (or unisync run --timeout)."
@@ -151,7 +155,7 @@ class Channel:
         self._send({"t": "exchange", "name": self._name(name), "group": members, "data": data})
         try:
             found = self._wait(f"exchanged/{key}", slot, timeout_s)
-        except TimeoutError:
+        except _Expired:
             raise CollectiveTimeoutError(self._who_is_missing(name, key, members, timeout_s)) from None
         return [pickle.loads(base64.b64decode(part)) for part in found]
 
@@ -163,7 +167,7 @@ class Channel:
         text = f"not all came to {name} within {timeout_s:g} s, where rank {self.rank} waits"
         number, slot = self._slot()
         self._send({"t": "missing", "key": key, "group": group, "id": number})
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(_Expired):
             missing, words = self._wait(f"answer/{number}", slot, 1.0)
             text = f"{' and '.join(f'rank {r}' for r in missing)} did not come within {timeout_s:g} s to {name}, "
             text += f"where rank {self.rank} waits:" + "".join(f"\n  {w}" for w in words)
@@ -207,11 +211,8 @@ class Channel:
     def failed(self, text: str) -> None:
         """Tell all that this rank fails; text is its traceback."""
         self._raised = True
+        self._send_state(full=True)
         self._send({"t": "failed", "text": text})
-
-    def exited(self, rank: int, how: str, good: bool) -> None:
-        """Tell how a rank's process ended; for launchers."""
-        self._send({"t": "exited", "rank": rank, "how": how, "good": good})
 
     def report(self) -> str:
         """What each rank does now, in words; this rank's own account if the coordinator is silent."""
@@ -222,7 +223,7 @@ class Channel:
         self._send({"t": "report", "id": number})
         try:
             return "".join(f"\n  {words}" for words in self._wait(f"answer/{number}", slot, 1.0, verdicts=False))
-        except TimeoutError:
+        except _Expired:
             return ""
 
     # The end
@@ -253,10 +254,19 @@ class Channel:
         said = f": {type(error).__name__}: {error}" if error is not None else ""
         return CollectiveError(f"rank {self.rank} failed in {own}{said}")
 
+    def hurry(self) -> None:
+        """Report now."""
+        self._kick.set()
+
+    def bye(self) -> None:
+        """Say that this rank takes no part any more, but stay to hear of the others."""
+        self._send({"t": "bye"})
+
     def close(self) -> None:
         """Say bye, in good order. May be called again."""
         if self._closed or os.getpid() != self._pid:
             return
+        self._send_state(full=True)
         self._send({"t": "bye"})
         self._closed = True
         self._kick.set()
@@ -282,13 +292,16 @@ class Channel:
         if self.verdict is not None and verdicts:
             self._raised = True
             raise self.verdict.error()
-        raise TimeoutError
+        raise _Expired
 
     def _send(self, message: Message) -> None:
         if self._closed:
             return
         with self._sending, contextlib.suppress(OSError):  # an end of the connection is the reader's business
             self._socket.sendall(encoded(message))
+
+    def _send_state(self, full: bool) -> None:
+        self._send({"t": "state", "period": self._period_s, **self._account.state(full)})
 
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -325,14 +338,14 @@ class Channel:
 
     def _watchdog(self) -> None:
         time.sleep(GRACE_S)
-        if self.rank >= 0 and not self._raised and not self._closed:
-            self._exit()
+        if not self._raised and not self._closed:
+            self.end_process()
         if self.verdict is not None and self.verdict.rank < 0:  # nobody is left to end this process
             time.sleep(2 * GRACE_S)
-            self._exit()
+            self.end_process()
 
-    def _exit(self) -> NoReturn:
-        """End the process: its main thread is stuck where no exception reaches it."""
+    def end_process(self) -> NoReturn:
+        """End the process with the verdict: its main thread is stuck where no exception reaches it."""
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         text = self.verdict.text if self.verdict is not None else ""
@@ -348,8 +361,8 @@ class Channel:
         while not self._closed:
             kicked = self._kick.wait(self._period_s)
             self._kick.clear()
-            if self.rank >= 0 and not self._closed:
-                self._send({"t": "state", "period": self._period_s, **self._account.state(full=kicked)})
+            if not self._closed:
+                self._send_state(full=kicked)
 
     def _forget(self) -> None:
         self._closed = True

@@ -40,7 +40,13 @@ class _Peer:
         self.lines = Lines(GREETING_BYTES)
         self.out: deque[memoryview] = deque()
         self.since = time.monotonic()
-        self.rank: int | None = None  # None until it has said who it is; below 0 for launchers
+        self.rank: int | None = None  # None until it has said who it is
+
+
+def _rank(peer: _Peer) -> int:
+    """The rank of a connection that has said who it is."""
+    assert peer.rank is not None
+    return peer.rank
 
 
 @final
@@ -83,7 +89,7 @@ class Coordinator:
         self._handlers = {
             "put": self._take_put, "get": self._take_get, "exchange": self._take_exchange,
             "missing": self._take_missing, "report": self._take_report, "state": self._take_state,
-            "failed": self._take_failed, "exited": self._take_exited, "bye": self._take_bye,
+            "failed": self._take_failed, "bye": self._take_bye,
         }  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="unisync-coordinator", daemon=True)
 
@@ -123,7 +129,7 @@ class Coordinator:
         with self._lock:
             now = time.monotonic()
             members = self._judge.members
-            return not any(r >= 0 and r != rank and now - members[r].heard < silent_s for r in list(self._peers))
+            return not any(r != rank and now - members[r].heard < silent_s for r in list(self._peers))
 
     def close(self) -> None:
         """Say to all that this is the end in good order, and stop. May be called again."""
@@ -240,8 +246,7 @@ class Coordinator:
         peer.socket.close()
         if peer.rank is not None and self._peers.get(peer.rank) is peer:
             del self._peers[peer.rank]
-            if peer.rank >= 0:
-                self._judge.lost(peer.rank, time.monotonic())
+            self._judge.lost(peer.rank, time.monotonic())
 
     # Messages
 
@@ -250,8 +255,7 @@ class Coordinator:
         if peer.rank is None:
             self._greet(peer, message, now)
             return
-        if peer.rank >= 0:
-            self._judge.heard(peer.rank, now)
+        self._judge.heard(peer.rank, now)
         handler = self._handlers.get(kind)
         if handler is not None:  # a message of another version is passed over
             handler(peer, message, now)
@@ -261,17 +265,16 @@ class Coordinator:
             raise ValueError("a stranger")
         rank = int(message["rank"])
         why = None
-        if int(message["size"]) != self.size or rank >= self.size:
+        if int(message["size"]) != self.size or not 0 <= rank < self.size:
             why = f"rank {rank} of {message['size']} does not belong to this world of {self.size}"
-        elif rank in self._peers or (rank >= 0 and self._judge.members[rank].joined):
+        elif self._judge.members[rank].joined:
             why = f"there is a rank {rank} already"
         if why is not None:
             self._send(peer, {"t": "refused", "why": why})
             raise ValueError(why)
         peer.rank, peer.lines.limit = rank, None
         self._peers[rank] = peer
-        if rank >= 0:
-            self._judge.joined(rank, now)
+        self._judge.joined(rank, now)
         self._send(peer, {"t": "welcome"})
         if self._told and self.verdict is not None:
             v = self.verdict
@@ -294,7 +297,7 @@ class Coordinator:
         name, group = message["name"], tuple(message["group"])
         key = f"{name}/{'.'.join(map(str, group))}"
         brought = self._exchanges.setdefault(key, {})
-        brought[peer.rank] = message["data"], peer  # type: ignore[index]
+        brought[_rank(peer)] = message["data"], peer
         missing = [r for r in group if r not in brought]
         if not missing:
             del self._exchanges[key]
@@ -302,8 +305,7 @@ class Coordinator:
             for _, other in brought.values():
                 self._send(other, line)
         for rank in brought:
-            if rank >= 0:
-                self._judge.asks(rank, name, [r for r in missing if r >= 0], now)
+            self._judge.asks(rank, name, missing, now)
 
     def _take_missing(self, peer: _Peer, message: Message, now: float) -> None:
         brought = self._exchanges.get(message["key"], {})
@@ -314,7 +316,7 @@ class Coordinator:
         self._answer_later(peer, message["id"], lambda: [self._word(r) for r in range(self.size)])
 
     def _word(self, rank: int) -> str:
-        return self._judge.describe(rank, time.monotonic()) if rank >= 0 else f"launcher {-rank}"
+        return self._judge.describe(rank, time.monotonic())
 
     def _answer_later(self, peer: _Peer, number: int, value: Callable[[], Any]) -> None:
         """Answer when the ranks have had a moment to report."""
@@ -322,18 +324,13 @@ class Coordinator:
         self._later.append((time.monotonic() + TICK_S, peer, number, value))
 
     def _take_state(self, peer: _Peer, message: Message, now: float) -> None:
-        if peer.rank is not None and peer.rank >= 0:
-            self._judge.reported(peer.rank, message, now)
+        self._judge.reported(_rank(peer), message, now)
 
     def _take_failed(self, peer: _Peer, message: Message, now: float) -> None:
-        self._judge.failed(int(message.get("rank", peer.rank)), str(message["text"]), now)
-
-    def _take_exited(self, peer: _Peer, message: Message, now: float) -> None:
-        self._judge.exited(int(message["rank"]), str(message["how"]), bool(message["good"]), now)
+        self._judge.failed(_rank(peer), str(message["text"]), now)
 
     def _take_bye(self, peer: _Peer, message: Message, now: float) -> None:
-        if peer.rank is not None and peer.rank >= 0:
-            self._judge.said_bye(peer.rank, now)
+        self._judge.said_bye(_rank(peer), now)
 
 
 def _main() -> int:

@@ -175,29 +175,29 @@ class Judge:
 
     def _mismatch(self, now: float) -> Verdict | None:
         for kind in ("signatures", "programs"):
-            for number, ranks in self._differing(kind):
-                first, other = ranks
-                texts = "".join(f"\n  rank {r}: {getattr(self.members[r], kind)[number][1]}" for r in ranks)
-                del first
+            ranks = self._differing(kind)
+            if ranks:
                 return Verdict(
                     "mismatch",
-                    other,
+                    ranks[0][0],
                     "all ranks must call the same collectives with the same shapes and dtypes, in the same order, got"
-                    + texts
+                    + "".join(f"\n  rank {rank}: {text}" for rank, text in sorted(ranks))
                     + "\nTry: keep collectives out of branches that depend on the rank.",
                 )
         return None
 
-    def _differing(self, kind: str) -> list[tuple[int, tuple[int, int]]]:
-        """The first number at which two ranks of one world differ, and these."""
-        seen: dict[tuple[int, int], tuple[int, str]] = {}
-        found: list[tuple[int, tuple[int, int]]] = []
+    def _differing(self, kind: str) -> list[tuple[int, str]]:
+        """The ranks that differ at the first number at which some do, those in the minority first, with their calls;
+        of each call at most two ranks."""
+        calls: dict[tuple[int, int], dict[str, list[tuple[int, str]]]] = {}
         for rank, m in enumerate(self.members):
-            for number, (signature, _) in getattr(m, kind).items():
-                first, known = seen.setdefault((m.epoch, number), (rank, signature))
-                if known != signature:
-                    found.append((number, (first, rank)))
-        return sorted(found)[:1]
+            for number, (signature, text) in getattr(m, kind).items():
+                calls.setdefault((m.epoch, number), {}).setdefault(signature, []).append((rank, text))
+        differing = [place for place, of in calls.items() if len(of) > 1]
+        if not differing:
+            return []
+        sides = sorted(calls[min(differing)].values(), key=lambda ranks: (len(ranks), -ranks[0][0]))
+        return [rank for ranks in sides for rank in ranks[:2]]
 
     def _left(self, now: float) -> Verdict | None:
         for waiter, m in enumerate(self.members):
@@ -205,13 +205,11 @@ class Judge:
                 since = self.members[gone].gone
                 if since is None or now < since + LEFT_S:
                     continue
-                left = (
-                    f"rank {gone} {self.members[gone].ending or 'ended'} after {self.members[gone].count} collectives"
-                )
+                how = self.members[gone].ending or "ended"
                 return Verdict(
                     "left",
                     gone,
-                    f"{left}, while others wait for it in {_call(m)}:"
+                    f"rank {gone} {how}, while others wait for it in {_call(m)}:"
                     + self._account(now)
                     + "\nTry: keep collectives out of branches that depend on the rank.",
                 )
@@ -280,10 +278,13 @@ class Judge:
         return f"rank {rank} is at {m.at or '?'}{after}"
 
     def _where(self, m: Member) -> str:
+        """Where a rank was when it was last heard of."""
         waits = m.collective or m.step
         if waits is not None:
-            return f", in {waits.text}"
-        return f", at {m.at or '?'}, after {m.last}" if m.last else (f", at {m.at}" if m.at else "")
+            return f", last heard of in {waits.text}"
+        if not m.at and not m.last:
+            return ""
+        return f", last heard of at {m.at or '?'}" + (f", after {m.last}" if m.last else "")
 
     def _account(self, now: float, ranks: Sequence[int] | None = None) -> str:
         chosen = range(len(self.members)) if ranks is None else ranks

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import signal
 import sys
-import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal, final
@@ -17,7 +15,7 @@ from unisync._per_replica import PerReplica
 from unisync._types import Tree
 from unisync.backends import _collectives, import_engines, import_launched
 from unisync.backends._engine import Engine
-from unisync.distributed import joining
+from unisync.distributed import joining, signals
 from unisync.errors import ArgumentError, ArgumentTypeError, ShapeError, StateError, unknown
 
 Mode = Literal["data_parallel", "model_parallel"] | Mapping[str, int]
@@ -46,7 +44,7 @@ class World:
     def __init__(self, engine: Engine, axes: dict[str, int]) -> None:
         self._engine = engine
         if engine.size > 1:
-            _report_on_signal()
+            signals.report_on_signal(launched=engine.processes > 1)
         self.size = engine.size
         self.process_index = engine.rank
         self.process_count = engine.processes
@@ -175,7 +173,7 @@ class World:
         self._ended = True
         if _context.world() is self:
             _context.set_world(None)
-            _give_back_signal()
+            signals.give_back_signal()
         self._engine.end()
 
     def __enter__(self) -> World:
@@ -347,28 +345,3 @@ def _refuse_per_replica(leaf: Any) -> None:
         raise ArgumentTypeError(
             "a tree for the replicas must hold arrays, got a us.PerReplica. Try: pass it as it is, or world.first."
         )
-
-
-# Signals: only the main thread may set a handler, so one that another thread could not give back must serve the
-# worlds that follow.
-_SIGNAL = getattr(signal, "SIGUSR1", None)
-
-
-def _report_on_signal() -> None:
-    """Print the current world's report on SIGUSR1, unless somebody else uses the signal."""
-    if _SIGNAL is None or threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(_SIGNAL) is signal.SIG_DFL:
-        signal.signal(_SIGNAL, _print_report)
-
-
-def _print_report(number: int, frame: Any) -> None:
-    world = _context.world()
-    print("unisync: no world" if world is None else world._engine.report(), file=sys.stderr, flush=True)
-
-
-def _give_back_signal() -> None:
-    if _SIGNAL is None or threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(_SIGNAL) is _print_report:
-        signal.signal(_SIGNAL, signal.SIG_DFL)
