@@ -10,7 +10,7 @@ from collections import ChainMap
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import cloudpickle
 
@@ -67,16 +67,17 @@ def call(
         return [_result(folder, rank) for rank in range(replicas)]
 
 
+def _code_with_file(code: CodeType) -> tuple[Any, ...]:
+    make, parts, *rest = cloudpickle.CloudPickler.dispatch_table[CodeType](code)
+    return make, tuple(code.co_filename if part == "<dynamic-code>" else part for part in parts), *rest
+
+
 @final
 class _Pickler(cloudpickle.CloudPickler):
     """Keeps the names of source files, which cloudpickle leaves out: tracebacks and reports of hangs need them."""
 
-    dispatch_table = ChainMap({CodeType: lambda code: _code_with_file(code)}, cloudpickle.CloudPickler.dispatch_table)
-
-
-def _code_with_file(code: CodeType) -> tuple[Any, ...]:
-    make, parts, *rest = cloudpickle.CloudPickler.dispatch_table[CodeType](code)
-    return make, tuple(code.co_filename if part == "<dynamic-code>" else part for part in parts), *rest
+    _inherited: ClassVar[Any] = cloudpickle.CloudPickler.dispatch_table
+    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _code_with_file}, _inherited)
 
 
 def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
