@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import socket
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -81,12 +84,25 @@ def _joined(member: Member, timeout_s: float) -> tf.distribute.MultiWorkerMirror
         workers = member.channel.exchange("/tensorflow/cluster", own, everyone, timeout_s)
         cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": member.rank}}
         try:
-            with _config.temporarily({"TF_CONFIG": json.dumps(cluster), "TF_GRPC_REUSE_PORT": "1"}):
+            variables = {"TF_CONFIG": json.dumps(cluster), "TF_GRPC_REUSE_PORT": "1"}
+            with _config.temporarily(variables), _own_sigterm():
                 return tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
             if "startup" not in str(error):
                 raise
             raise _too_late() from error
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep SIGTERM as it is: TensorFlow's preemption notifier takes it, and the process then survives it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if before is not None:  # one that Python did not install cannot be put back
+        signal.signal(signal.SIGTERM, before)
 
 
 def _too_late() -> StateError:

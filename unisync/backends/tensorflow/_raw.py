@@ -28,9 +28,10 @@ _CARRIERS = {2: tf.float16, 4: tf.int32, 8: tf.int64, 16: tf.int64}
 
 _MERGE = {"sum": "Add", "mean": "Add", "max": "Max", "min": "Min", "prod": "Mul"}
 
-GATHERED_BYTES = 128 * 2**10
+GATHERED_BYTES = 2**20
 """Up to so many bytes in all, arrays are gathered and reduced locally, in the order of the replicas: a ring takes half
-as many turns to gather as to reduce (4 KB between two processes: 0.52 ms against 1.0)."""
+as many turns to gather as to reduce (4 KB among two processes: 0.45 ms against 0.73; even at 512 KB, or 256 KB among
+four)."""
 
 
 class Wire:
@@ -61,9 +62,9 @@ class Wire:
         if x.dtype in _SUMMED and size * len(group) > GATHERED_BYTES:
             final = "Div" if op == "mean" else "Id"
             return self._call("CollectiveReduceV2", x, group, (op,), merge_op=_MERGE[op], final_op=final)
-        rows = tf.reshape(x, [1, -1])
-        total = reduced(tf.split(self.gather(rows, group), len(group)), op)
-        return tf.reshape(total, x.shape if x.shape.is_fully_defined() else tf.shape(x))
+        if x.shape.rank == 0:
+            return tf.squeeze(self.reduce(tf.expand_dims(x, 0), op, group), 0)
+        return reduced(tf.split(self.gather(x, group), len(group)), op)
 
     def gather(self, x: Any, group: tuple[int, ...]) -> Any:
         """Arrays of one shape, along axis 0."""
@@ -163,6 +164,8 @@ def _carried(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     dtype = x.dtype
     if dtype in _NATIVE:
         return x, lambda y: y
-    if dtype.size == 1:  # half precision holds all of its values
-        return tf.cast(x, tf.float16), lambda y: tf.cast(y, dtype)
+    if dtype == tf.bool:
+        return tf.cast(x, tf.int32), lambda y: tf.cast(y, tf.bool)
+    if dtype.size == 1:
+        return tf.cast(tf.bitcast(x, tf.uint8), tf.int32), lambda y: tf.bitcast(tf.cast(y, tf.uint8), dtype)
     return tf.bitcast(x, _CARRIERS[dtype.size]), lambda y: tf.bitcast(y, dtype)
