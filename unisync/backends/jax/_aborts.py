@@ -20,6 +20,11 @@ from unisync.backends._channel import GRACE_S, Channel
 _SEEN_S = 3 * GRACE_S
 """How long the main thread may take to end the process after a verdict."""
 
+_ALONE = (
+    "jax has ended the process by abort(); see its own words before. It does so when the processes bring arrays of "
+    "different sizes to one collective: keep shapes the same on all ranks."
+)
+
 _kept: list[Any] = []  # the handler that the process has, and the one that it had before
 
 
@@ -35,6 +40,7 @@ def hold(channel: Channel) -> None:
         while channel.verdict is None and time.monotonic() < end:
             time.sleep(0.02)
         if channel.verdict is None:
+            channel.failed(_ALONE)
             let_go()
             return
         time.sleep(_SEEN_S)

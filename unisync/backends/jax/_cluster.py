@@ -91,7 +91,7 @@ def _reserved_address(host: str) -> str:
 
 
 def _forget_unused_devices() -> None:
-    """Let jax make anew the clients that `UNISYNC_JAX_DEVICES` asked for: a process has to join before there are any."""
+    """Let jax make anew the clients that `UNISYNC_JAX_DEVICES` asked for: it must join before there are any."""
     if not xla_bridge.backends_are_initialized():
         return
     if jax.live_arrays():

@@ -40,6 +40,7 @@ def explained(error: BaseException, label: str = "a step") -> BaseException:
     """The error that names the rank, if this is one of a collective; else the error itself."""
     if _channel is None or isinstance(error, CollectiveError) or not _of_collective(error):
         return error
+    _channel.waiting("")  # it was in the step that it started last
     return _channel.explain(error, label)
 
 

@@ -6,11 +6,13 @@ arrays from step to step. A collective outside spmd is a compiled program of its
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import jax
 import jax.core
+import jax.monitoring
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
@@ -128,7 +130,8 @@ class DistributedEngine(LaunchedEngine):
     def _compile(self, key: Any) -> Any:
         op, shape, dtype, rest = key
         newest = self.ring.events[-1].site if self.ring.events else "?"
-        self._programs.agree([(f"{op}{rest} of {dtype}{list(shape)}", newest)])
+        call = f"{op}{rest} of {dtype}{list(shape)}"
+        self._programs.agree([(call, f"{call} at {newest}")])
         carry = getattr(self._programs, op)
         local = jax.shard_map(
             lambda x: carry(x, *rest),
@@ -148,13 +151,14 @@ class _Programs(SharedProgramEngine):
     name = DistributedEngine.name
 
     def __init__(self, devices: Sequence[Any], timeout_s: float, channel: Channel) -> None:
-        super().__init__(devices, timeout_s, _ChannelAlarm(channel, timeout_s))
+        self._alarm = _ChannelAlarm(channel, timeout_s)
+        super().__init__(devices, timeout_s, self._alarm)
         self.rank, self.processes = channel.rank, channel.size
         self.own_device_set = frozenset(self.devices)
         self._channel = channel
         self._on_cpu = self.devices[0].platform == "cpu"
         self._groups: list[Groups | None] = []  # of the collectives of the program that is being traced
-        self._told: dict[Any, tuple[str, tuple[str, ...]]] = {}  # for each program its collectives, in words
+        self._told: dict[Any, tuple[str, tuple[str, ...]]] = {}  # for each program its name and collectives, in words
         self._agreed = self._steps = 0
 
     def compile(self, fn: Callable[..., Tree], per_replica: Sequence[bool], donated: Sequence[int]) -> Any:
@@ -165,14 +169,18 @@ class _Programs(SharedProgramEngine):
         if told is not None:
             self._channel.step(self._steps, *told)
             self._steps += 1
+            self._alarm.starting = self._steps
         try:
             return super()._run(program, args)
         except (jax.errors.JaxRuntimeError, ValueError) as error:
             _failures.raise_explained(error, program.name)
             raise
+        finally:
+            self._alarm.starting = None
 
     def run_alone(self, compiled: Any, whole: Any) -> Any:
         """This process's part of the result of a compiled collective."""
+        self._alarm.starting = whole
         try:
             with self._lock:
                 result = compiled(whole).addressable_data(0)
@@ -180,6 +188,8 @@ class _Programs(SharedProgramEngine):
         except (jax.errors.JaxRuntimeError, ValueError) as error:
             _failures.raise_explained(error, "a collective")
             raise
+        finally:
+            self._alarm.starting = None
         return result
 
     def wait(self, x: Any) -> None:
@@ -195,23 +205,25 @@ class _Programs(SharedProgramEngine):
         calls = [f"{e.op} of {e.dtype}{list(e.shape)}" for e in events]
         sites = tuple(f"{call} at {e.site}" for call, e in zip(calls, events, strict=True))
         known = program in self._told
-        self._told[program] = f"{program.name} ({'; '.join(calls)})", tuple(e.site for e in events)
-        if not known:
-            self._channel.step(self._steps, *self._told[program])
-            self._steps += 1
-        self.agree([*zip(calls, sites, strict=True), (f"groups {groups}", program.name)])
+        # The number of the comparison stands for whatever must be the same on all.
+        self._told[program] = f"{program.name} (program {self._agreed + 1})", sites
+        self._steps += not known
+        self._channel.step(self._steps - 1, *self._told[program])
+        self._alarm.starting = self._steps
+        self.agree([*zip(calls, sites, strict=True), (f"groups {groups}", f"groups {groups} in {program.name}")])
 
     def agree(self, calls: list[tuple[str, str]]) -> None:
         """Compare collectives that are about to be compiled with those of the other processes: gloo would end the
         process if sizes differed, or put the wrong numbers together.
 
         Args:
-            calls: for each collective what must be the same on all, and the rest of what there is to say.
+            calls: for each collective what must be the same on all, and how to tell of it.
 
         Raises:
             CollectiveMismatchError: they differ.
         """
         self._agreed += 1
+        self._alarm.compiling = True  # what follows takes its time without waiting for anybody
         name = f"compiled/{self._agreed}"
         found = self._channel.exchange(name, (self.rank, calls), range(self.processes), self.timeout_s)
         own = [call for call, _ in calls]
@@ -223,7 +235,7 @@ class _Programs(SharedProgramEngine):
                 (i for i, (a, b) in enumerate(zip(own, theirs, strict=False)) if a != b), min(len(own), len(theirs))
             )
             texts = [
-                f"\n  rank {r}: {_call(listed, place)}"
+                f"\n  rank {r}: {listed[place][1] if place < len(listed) else 'no further collective'}"
                 for r, listed in sorted([(self.rank, calls), (rank, others)], key=lambda entry: entry[0])
             ]
             raise CollectiveMismatchError(
@@ -260,13 +272,6 @@ class _Programs(SharedProgramEngine):
         return jnp.sum(parts.reshape(members, -1, *parts.shape[1:]), axis=0, dtype=x.dtype)
 
 
-def _call(calls: list[tuple[str, str]], place: int) -> str:
-    if place >= len(calls):
-        return "no further collective"
-    call, site = calls[place]
-    return site if site.startswith(call) else f"{call} at {site}"
-
-
 @final
 class _ChannelAlarm(_pace.Alarm):
     """Of steps with other processes: the channel knows who does not come, and ends the process if it has to."""
@@ -274,7 +279,10 @@ class _ChannelAlarm(_pace.Alarm):
     def __init__(self, channel: Channel, timeout_s: float) -> None:
         self._channel, self._timeout_s = channel, timeout_s
         self._oldest: Any = None
+        self.starting: Any = None  # the step that is being started: a short program is run in the caller's thread
+        self.compiling = False
         self.period_s = min(0.25, timeout_s / 8)
+        jax.monitoring.register_event_duration_secs_listener(_Listener(self))
 
     def check(self, waited_s: float) -> None:
         if self._channel.verdict is not None:
@@ -286,7 +294,7 @@ class _ChannelAlarm(_pace.Alarm):
             )
 
     def look(self, pace: _pace.Pace) -> None:
-        oldest = pace.oldest()
+        oldest = pace.oldest() or (None if self.compiling else self.starting)
         if oldest is None:
             if self._oldest is not None:
                 self._channel.stepped()
@@ -300,3 +308,16 @@ class _ChannelAlarm(_pace.Alarm):
         except (jax.errors.JaxRuntimeError, ValueError) as error:
             _failures.raise_explained(error, "a step")
             raise
+
+
+@final
+class _Listener:
+    """Tells an alarm when jax has compiled something; jax keeps its listeners for ever."""
+
+    def __init__(self, alarm: _ChannelAlarm) -> None:
+        self._alarm = weakref.ref(alarm)
+
+    def __call__(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
+        alarm = self._alarm()
+        if alarm is not None and event.endswith("backend_compile_duration"):
+            alarm.compiling = False
