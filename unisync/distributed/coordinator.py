@@ -82,7 +82,7 @@ class Coordinator:
         self._later: list[tuple[float, _Peer, int, Callable[[], Any]]] = []
         self._told = False
         self._asked_again = False
-        self._listener = socket.create_server((host, port), backlog=max(16, 2 * size))
+        self._listener = socket.create_server((host, port), backlog=max(256, 2 * size))
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)

@@ -116,7 +116,8 @@ class Judge:
             member.asks.pop(name, None)
 
     def said_bye(self, rank: int, now: float) -> None:
-        self.members[rank].said_bye = now
+        member = self.members[rank]
+        member.said_bye = now if member.said_bye is None else member.said_bye
 
     def lost(self, rank: int, now: float) -> None:
         """A rank's connection has ended."""

@@ -1,4 +1,4 @@
-"""An engine that carries everything over the channel, for NumPy: slow and sure, to test what all launched worlds share."""
+"""An engine that carries everything over the channel, for NumPy: slow, to test what all launched worlds share."""
 
 from __future__ import annotations
 
@@ -22,15 +22,21 @@ class ChannelEngine(LaunchedEngine):
     def __init__(self, member, device, timeout_s):
         super().__init__(_dispatch.load("numpy"), member, device, timeout_s)
         self._count = itertools.count()
-        self.ended = []
 
     def _all(self, x, groups=None):
         group = self.group(groups)
-        return self.channel.exchange(f"data/{next(self._count)}", np.asarray(x), group, self.timeout_s), group
+        x = np.asarray(x)
+        parts = self.channel.exchange(f"data/{next(self._count)}", x, group, self.timeout_s)
+        if any(part.ndim != x.ndim or part.shape[1:] != x.shape[1:] for part in parts):
+            raise self.channel.explain(None, "a collective of different shapes")
+        return parts, group
 
     def all_reduce(self, x, op, groups):
         parts, _ = self._all(x, groups)
-        return _REDUCE[op].reduce(parts, axis=0).astype(parts[0].dtype)
+        try:
+            return _REDUCE[op].reduce(parts, axis=0).astype(parts[0].dtype)
+        except ValueError as error:
+            raise self.channel.explain(error, "all_reduce") from error
 
     def all_gather(self, x, groups):
         return np.concatenate(self._all(x, groups)[0])
