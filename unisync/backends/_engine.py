@@ -150,6 +150,23 @@ class Engine(ABC):
         """all_reduce without waiting; engines without an asynchronous form do it at once."""
         return Done(self.all_reduce(x, op, groups))
 
+    def overlapped_gradients(
+        self, objective: Callable[..., Any], figures: Callable[..., Any], counts: Callable[..., bool]
+    ) -> Callable[..., tuple[tuple[Any, Any], list[Any], Tree]] | None:
+        """value_and_grad(objective, 0, True) whose gradients come summed over the replicas, if the engine can overlap
+        that with the backward pass, to be called within `spmd` where no other gradient is being taken; else None.
+
+        Args:
+            objective: (params, *args) → (value, aux).
+            figures: (aux, *args) → arrays of shape () of one dtype, which are summed too. Called once a pass, in which
+                no gradient is taken.
+            counts: (*args) → whether this replica's gradients count; else they are zeros.
+
+        Returns:
+            (params, *args) → ((value, aux), sums of the figures, sums of the gradients of value).
+        """
+        return None
+
     def report(self) -> str:
         """What each replica did last, in words, for hang reports."""
         return ""

@@ -192,7 +192,13 @@ class ReplicatedEngine:
         """The step with or without sync, of which each is compiled once."""
         assert self._recipe is not None
         step = replicated_step.train_step(
-            self._recipe, self._m, self._on_host, self.replicas, sync=sync, sharded=self.sharded
+            self._recipe,
+            self._m,
+            self._on_host,
+            self.replicas,
+            sync=sync,
+            sharded=self.sharded,
+            overlapped=self._carrier.overlapped_gradients,
         )
         if self.keyed:
             return self._carrier.spmd(step)

@@ -20,7 +20,14 @@ from unisync.parallel.step import Measured, Recipe, Stepped, forward, updating
 
 
 def train_step(
-    recipe: Recipe, m: Any, on_host: bool, replicas: int, *, sync: bool, sharded: bool = False
+    recipe: Recipe,
+    m: Any,
+    on_host: bool,
+    replicas: int,
+    *,
+    sync: bool,
+    sharded: bool = False,
+    overlapped: Callable[..., Any] | None = None,
 ) -> Callable[..., Stepped]:
     """The step (params, state, optimizer_state, ok, part, key) → Stepped of one replica, to be run by `spmd`.
 
@@ -34,30 +41,42 @@ def train_step(
             return add up to those of the whole batch.
         sharded: whether a part's share is its weight, not divided by that of all parts. With sync, the last metric is
             then the weight of all parts.
+        overlapped: the engine's `overlapped_gradients`.
     """
 
-    def objective(params: Tree, state: Tree, part: Part, key: Any) -> Any:
+    def objective(params: Tree, state: Tree, part: Part, key: Any, *ok: Any) -> Any:
         outputs, new_state = forward(recipe.model, params, state, part.x, part.weights, True, key)
         recipe.observe(outputs)
         loss = recipe.objective(outputs, part.y, _counted(m, part))
         portion = _portion(m, loss, part, replicas)
         return (portion if sync else loss), (portion, outputs, new_state)
 
+    def shares(aux: Any, state: Tree, part: Part, key: Any, ok: Any) -> list[Any]:
+        """What the replicas add up beside their gradients."""
+        loss, outputs, _ = aux
+        figures = _figures(m, recipe, loss, outputs, part, replicas)
+        dtype = m.dtype_of(figures[0])
+        return [*figures, *([m.astype(part.share, dtype)] if sharded else []), m.astype(ok, dtype)]
+
     gradients = m.value_and_grad(objective, 0, True)
+    summed = overlapped(objective, shares, _counts) if sync and overlapped is not None else None
 
     def measure(params: Tree, state: Tree, ok: Any, part: Part, key: Any) -> Measured:
-        (_, (loss, outputs, new_state)), grads = gradients(params, state, part, key)
-        figures = _figures(m, recipe, loss, outputs, part, replicas)
-        grads = _without_padding(m, grads, part)
-        if sync:
-            dtype = m.dtype_of(figures[0])
-            weight = [m.astype(part.share, dtype)] if sharded else []
-            figures, grads = all_reduce(([*figures, *weight, m.astype(ok, dtype)], grads), op="sum")
-            # Copies, since they are read late and would keep the buffer of all gradients alive until then.
-            *figures, oks = [m.astype(value, dtype, copy=True) for value in figures]
-            ok = oks == replicas
-            if sharded:
-                figures, grads = _per_weight(m, figures), _divided(m, grads, figures[-1])
+        if summed is not None:
+            (_, (loss, outputs, new_state)), figures, grads = summed(params, state, part, key, ok)
+        else:
+            (_, (loss, outputs, new_state)), grads = gradients(params, state, part, key)
+            grads = _without_padding(m, grads, part)
+            if not sync:
+                return Measured(
+                    loss, tuple(_figures(m, recipe, loss, outputs, part, replicas)[1:]), new_state, grads, ok
+                )
+            figures, grads = all_reduce((shares((loss, outputs, new_state), state, part, key, ok), grads), op="sum")
+        # Copies, since they are read late and would keep the buffer of all gradients alive until then.
+        *figures, oks = [m.astype(value, m.dtype_of(value), copy=True) for value in figures]
+        ok = oks == replicas
+        if sharded:
+            figures, grads = _per_weight(m, figures), _divided(m, grads, figures[-1])
         return Measured(figures[0], tuple(figures[1:]), new_state, grads, ok)
 
     return updating(measure, recipe.optimizer, m, on_host)
@@ -95,6 +114,11 @@ def _counted(m: Any, part: Part) -> Any:
     if part.weights is None:
         return None
     return m.where(part.share > 0, part.weights, m.ones_like(part.weights))
+
+
+def _counts(state: Tree, part: Part, key: Any, ok: Any) -> bool:
+    """Whether a part has real rows: what a model makes of others may be infinite."""
+    return part.share is None or bool(part.share > 0)
 
 
 def _portion(m: Any, value: Any, part: Part, replicas: int) -> Any:

@@ -8,6 +8,7 @@ adds up one slice, which the others then collect, so that each sends twice the a
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -54,15 +55,13 @@ class Direct:
 
     def _by_slices(self, x: torch.Tensor, op: str, members: Members, call: str) -> torch.Tensor:
         flat, place, count = x.reshape(-1), members.index(self._rank), len(members)
-        bounds = [flat.numel() * i // count for i in range(count + 1)]
-        slices = [flat[low:high] for low, high in zip(bounds, bounds[1:], strict=False)]
+        low = [flat.numel() * i // count for i in range(count + 1)]
+        sizes = [end - begin for begin, end in itertools.pairwise(low)]
         out = torch.empty_like(flat)
-        own = out[bounds[place] : bounds[place + 1]]
-        _total(self._own_slices(slices, members, call), op, own)
-        result = as_bytes(out)
-        size = x.element_size()
-        self._collect(own, members, call, [result[low * size : high * size] for low, high in
-                                           zip(bounds, bounds[1:], strict=False)])  # fmt: skip
+        own = out[low[place] : low[place + 1]]
+        _total(self._own_slices(flat.split(sizes), members, call), op, own)
+        into = as_bytes(out).split([size * x.element_size() for size in sizes])
+        self._collect(own, members, call, into)
         return out.reshape(x.shape)
 
     def reduce_scatter(self, x: torch.Tensor, members: Members, call: str) -> torch.Tensor:
@@ -166,11 +165,11 @@ class Direct:
         self._receive(source, as_bytes(out), call, _POSTED)
         return out
 
-    def start(self, x: torch.Tensor, op: str, members: Members, call: str) -> Started:
-        """An all-reduce of a short array or of two processes, under way."""
+    def start(self, x: torch.Tensor, op: str, members: Members, call: str, in_place: bool = False) -> Started:
+        """An all-reduce of a short array or of two processes, under way; in_place: x becomes the result."""
         tag = _LATER + self._started % _LATER_TAGS
         self._started += 1
-        return Started(self, x, op, members, call, tag)
+        return Started(self, x, op, members, call, tag, in_place)
 
     # Messages
 
@@ -242,7 +241,10 @@ class Direct:
 class Started:
     """An all-reduce whose messages are on their way."""
 
-    def __init__(self, direct: Direct, x: torch.Tensor, op: str, members: Members, call: str, tag: int) -> None:
+    def __init__(
+        self, direct: Direct, x: torch.Tensor, op: str, members: Members, call: str, tag: int, in_place: bool
+    ) -> None:
+        self._out = x.reshape(-1) if in_place else None
         self._x, self._op, self._members, self._call = x, op, members, call
         data = as_bytes(x)
         self._long = data.numel() > SHORT_BYTES
@@ -265,7 +267,7 @@ class Started:
             data = self._expected[r].short(length)
             parts.append(self._arrays[r] if data is None else data.view(self._x.dtype))
         _wait(self._works)
-        return _total(parts, self._op).reshape(self._x.shape)
+        return _total(parts, self._op, self._out).reshape(self._x.shape)
 
     def is_completed(self) -> bool:
         """Whether everything has arrived."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, final
 
@@ -14,6 +15,7 @@ from unisync.backends._launched import LaunchedEngine, Member
 from unisync.backends.torch import _dtypes
 from unisync.backends.torch._graph import differentiable, traced
 from unisync.backends.torch._group import ProcessGroups
+from unisync.backends.torch.overlap import Overlapped
 from unisync.errors import CollectiveMismatchError
 
 
@@ -52,6 +54,15 @@ class TorchProcesses(DifferentiableEngine, LaunchedEngine):
         shape = tuple(x.shape[1:]) if what == "all_gather" else tuple(x.shape)
         rows = "rows of " if what == "all_gather" else ""
         return f"{label} of {rows}{_dtypes.NAMES[x.dtype]}{shape}{'' if groups is None else f' in {groups}'}"
+
+    @abstractmethod
+    def start_sum_in_place(self, x: torch.Tensor, label: str) -> Handle:
+        """The sum over all replicas, under way, of a contiguous array of one axis that becomes the sum."""
+
+    def overlapped_gradients(
+        self, objective: Callable[..., Any], figures: Callable[..., Any], counts: Callable[..., bool]
+    ) -> Callable[..., Any]:
+        return Overlapped(self, objective, figures, counts, self.start_sum_in_place)
 
     def guarded(self, label: str, call: Callable[[], Any]) -> Any:
         """call(), whose failure becomes an error that says which rank caused it."""

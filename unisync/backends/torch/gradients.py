@@ -48,6 +48,25 @@ def value_and_grad(
     return _untraced(differentiated)
 
 
+def _backward_pass(
+    fn: Callable[..., Any], params: Tree, args: Sequence[Any], flattener: _tree.Flattener, before: Callable[..., None]
+) -> tuple[Any, Any, list[Any], Any]:
+    """fn(params, *args) = (value, aux), and a backward pass from value that gives the gradients to the leaves' hooks.
+
+    `before` is called with the params' leaves, their stand-ins in the graph, and aux, between the two passes.
+    Returns (value, aux, leaves, structure of (params,)).
+    """
+    leaves, traced, structure = _leaves((params,), False, flattener)
+    with _Differentiating():
+        value, aux = _value_and_aux(fn(_tree.unflatten(structure, traced)[0], *args), True)
+        aux = _detached(aux, _tree)
+        with torch.no_grad():
+            before(leaves, traced, aux)
+        if value.requires_grad:
+            value.backward(inputs=traced)
+    return value.detach(), aux, leaves, structure
+
+
 def _untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
     """fn, which torch.compile leaves to eager torch unless it is set to trace torch.autograd.grad, as `jit` sets it.
 

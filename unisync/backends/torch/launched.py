@@ -80,6 +80,13 @@ class GlooProcesses(TorchProcesses):
 
         return Pending(self, label, wait, work.is_completed)
 
+    def start_sum_in_place(self, x: torch.Tensor, label: str) -> Handle:
+        if self.size == 2:
+            started = self.guarded(label, lambda: self._direct.start(x, "sum", self._everyone, label, in_place=True))
+            return Pending(self, label, started.wait, started.is_completed)
+        work = self.guarded(label, lambda: start_in_place(self._groups.whole, x, "sum"))
+        return Pending(self, label, work.wait, work.is_completed)
+
     def plain_gather(self, x: Any, groups: Groups | None) -> Any:
         x, label = _contiguous(x), self.call("all_gather", x, groups)
         return self.guarded(label, lambda: self._direct.all_gather(x, self.members(groups), label))
