@@ -134,9 +134,8 @@ def device_of_each(member: Member, platform: str | None) -> list[Any]:
     own: dict[int, list[Any]] = {}
     for device in devices:
         own.setdefault(device.process_index, []).append(device)
-    # A process that sees all accelerators of its machine takes the one of its place there.
-    place = member.local_rank if len(own[member.rank]) >= member.local_size else 0
-    return [own[rank][place if len(own[rank]) > place else 0] for rank in sorted(own)]
+    # The first: of accelerators each process sees its own alone (`local_device_ids`), and all must name the same ones.
+    return [own[rank][0] for rank in sorted(own)]
 
 
 # The end
