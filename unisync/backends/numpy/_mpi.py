@@ -22,11 +22,12 @@ from unisync._events import now_ns
 from unisync.backends._channel import Channel
 from unisync.errors import StateError
 
-SPINS = 300
-"""How often a request is tested before the process begins to give way to others."""
+SPINS = 20
+"""How often a request is tested before the process begins to give way to others, whose answer it may wait for."""
 
 YIELD_S = 0.002
-"""How long it then only yields, which wakes in a microsecond; after that it sleeps a part of the time it has waited."""
+"""How long it then only yields, which costs nothing where no one waits; after that it sleeps a part of the time that
+it has waited."""
 
 SLEEP_PART, MAX_SLEEP_S = 1 / 16, 0.001
 LATE_S = 5.0
@@ -46,6 +47,17 @@ class Waiter:
 
     def __init__(self, mpi: Any, channel: Channel, timeout_s: float, label: Callable[[], str]) -> None:
         self._failure, self._channel, self._timeout_s, self._label = mpi.Exception, channel, timeout_s, label
+
+    def start(self, call: Callable[..., Any], *args: Any) -> Any:
+        """The request that a non-blocking call makes.
+
+        Raises:
+            CollectiveError: it failed.
+        """
+        try:
+            return call(*args)
+        except self._failure as error:
+            raise self._channel.explain(error, self._label()) from error
 
     def complete(self, request: Any) -> None:
         """Wait until a request is done.
@@ -99,33 +111,42 @@ class Peers:
         self._persistent: Any = None
         with contextlib.suppress(NotImplementedError):  # MPI before 4.0
             self._persistent = comm.Allreduce_init(mine, theirs, mpi.MAX)
+        self._asked = self._persistent
         self._buffers = mine, theirs
 
     def meet(self, call: int) -> bool:
         """Wait until all members have come; whether all make the same call."""
-        begun, mine, theirs = now_ns(), self._mine, self._theirs
-        mine[0], mine[1] = call, -call
-        request = self._persistent
-        if request is None:
-            request = self.comm.Iallreduce(*self._buffers, self._mpi.MAX)
+        self.ask(call)
+        return self.agree()
+
+    def ask(self, call: int) -> None:
+        """Begin to `meet`; `agree` ends it."""
+        self.met_ns = now_ns(), 0
+        self._mine[0], self._mine[1] = call, -call
+        if self._persistent is None:
+            self._asked = self._waiter.start(self.comm.Iallreduce, *self._buffers, self._mpi.MAX)
         else:
-            request.Start()
-        self._waiter.complete(request)
-        self.met_ns = begun, now_ns()
-        return theirs[0] == -theirs[1]
+            self._waiter.start(self._persistent.Start)
+
+    def agree(self) -> bool:
+        """Wait until all members have asked; whether all make the same call."""
+        self._waiter.complete(self._asked)
+        self.met_ns = self.met_ns[0], now_ns()
+        return self._theirs[0] == -self._theirs[1]
 
     def meet_with(self, call: int, number: int) -> list[int] | None:
         """As `meet`, and every member's number; None if they do not make the same call."""
         begun = now_ns()
         theirs = np.empty((self.size, 2), np.int64)
-        self._waiter.complete(self.comm.Iallgather(np.asarray([call, number], np.int64), theirs))
+        self._waiter.complete(self._waiter.start(self.comm.Iallgather, np.asarray([call, number], np.int64), theirs))
         self.met_ns = begun, now_ns()
         return theirs[:, 1].tolist() if bool((theirs[:, 0] == call).all()) else None
 
     def start_meeting(self, call: int) -> tuple[Any, Callable[[], bool]]:
         """`meet` without waiting: a request, and what then tells whether all make the same call."""
         mine, theirs = np.asarray([call, -call], np.int64), np.empty(2, np.int64)
-        return self.comm.Iallreduce(mine, theirs, self._mpi.MAX), lambda: bool(theirs[0] == -theirs[1])
+        request = self._waiter.start(self.comm.Iallreduce, mine, theirs, self._mpi.MAX)
+        return request, lambda: bool(theirs[0] == -theirs[1])
 
     def free(self) -> None:
         """Give the communicator back."""

@@ -21,6 +21,9 @@ ENGINES: tuple[str, ...] = ("mpi",)
 KEEPS_MPI = True
 """Whether MPI stays in use after the processes have found each other by it."""
 
+SMALL_BYTES = 64 * 2**10
+"""Up to this size data are sent before it is known that the others bring the same: one wait instead of two."""
+
 _HEAD, _DATA, _MOVE = 1, 2, 3  # tags of messages
 _HEAD_BYTES = 256
 
@@ -55,6 +58,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         self._groups: dict[tuple[int, ...], _mpi.Peers] = {}
         self._results = Results()
         self._sends: list[tuple[Any, Any]] = []  # requests, and the memory that they read
+        self._given_up: list[Any] = []  # requests that will not end, and the memory that they may still use
         _mpi.leave_at_exit(mpi, self.channel)
 
     def differentiable(self, x: Any, forward: Callable[[Any], Any], backward: Callable[[Any], Any] | None) -> Any:
@@ -70,10 +74,17 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
 
     def plain_reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
         peers, host = self._peers(groups), np.asarray(x, order="C")
-        self._meet(peers, (op, host.shape, host.dtype.char))
+        self._last = peers
         result = self._results.empty(host.shape, host.dtype)
-        if host.size:
-            self._waiter.complete(peers.comm.Iallreduce(host, result, _mpi.op_of(self._mpi, op, host.dtype)))
+        peers.ask(_mpi.number_of((op, host.shape, host.dtype.char)))
+        large = host.nbytes > SMALL_BYTES  # what does not fit together must not begin, unless it can do no harm
+        if large and not peers.agree():
+            raise self._mismatch()
+        request = self._waiter.start(peers.comm.Iallreduce, host, result, _mpi.op_of(self._mpi, op, host.dtype))
+        if not large and not peers.agree():
+            self._given_up.append((request, host, result))
+            raise self._mismatch()
+        self._waiter.complete(request)
         return np.divide(result, peers.size, out=result) if op == "mean" else result
 
     def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
@@ -81,9 +92,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         peers, host = self._peers(groups), np.asarray(x, order="C")
         meeting = peers.start_meeting(_mpi.number_of((op, host.shape, host.dtype.char)))
         result = self._results.empty(host.shape, host.dtype)
-        request = self._mpi.REQUEST_NULL
-        if host.size:
-            request = peers.comm.Iallreduce(host, result, _mpi.op_of(self._mpi, op, host.dtype))
+        request = self._waiter.start(peers.comm.Iallreduce, host, result, _mpi.op_of(self._mpi, op, host.dtype))
         return _Pending(self, meeting, request, result)
 
     def plain_gather(self, x: Any, groups: Groups | None) -> Any:
@@ -97,7 +106,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
             row = result.nbytes // result.shape[0]
             counts = [length * row for length in lengths]
             into = [_bytes(result), counts, _offsets(counts), self._mpi.BYTE]
-            self._waiter.complete(peers.comm.Iallgatherv(_bytes(host), into))
+            self._run(peers.comm.Iallgatherv, _bytes(host), into)
         return result
 
     def lengths(self, own: int, groups: Groups | None) -> list[int]:
@@ -112,7 +121,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         self._meet(peers, ("reduce_scatter", host.shape, host.dtype.char))
         result = self._results.empty((host.shape[0] // peers.size, *host.shape[1:]), host.dtype)
         if host.size:
-            self._waiter.complete(peers.comm.Ireduce_scatter_block(host, result, self._mpi.SUM))
+            self._run(peers.comm.Ireduce_scatter_block, host, result, self._mpi.SUM)
         return result
 
     def plain_broadcast(self, x: Any, root: int, groups: Groups | None) -> Any:
@@ -122,7 +131,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         if peers.comm.Get_rank() == root:
             np.copyto(result, host)
         if host.size:
-            self._waiter.complete(peers.comm.Ibcast(_bytes(result), root))
+            self._run(peers.comm.Ibcast, _bytes(result), root)
         return result
 
     def plain_all_to_all(self, x: Any, groups: Groups | None) -> Any:
@@ -130,7 +139,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         self._meet(peers, ("all_to_all", host.shape, host.dtype.char))
         result = self._results.empty(host.shape, host.dtype)
         if host.size:
-            self._waiter.complete(peers.comm.Ialltoall(_bytes(host), _bytes(result)))
+            self._run(peers.comm.Ialltoall, _bytes(host), _bytes(result))
         return result
 
     def plain_permute(self, x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
@@ -144,9 +153,9 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         elif source == self.rank:
             np.copyto(result, host)
         else:
-            requests.append(self._world.comm.Irecv(_bytes(result), source, _MOVE))
+            requests.append(self._waiter.start(self._world.comm.Irecv, _bytes(result), source, _MOVE))
         if targets.get(self.rank, self.rank) != self.rank:
-            requests.append(self._world.comm.Isend(_bytes(host), targets[self.rank], _MOVE))
+            requests.append(self._waiter.start(self._world.comm.Isend, _bytes(host), targets[self.rank], _MOVE))
         for request in requests:
             self._waiter.complete(request)
         return result
@@ -166,19 +175,19 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
             header = np.frombuffer(head.encode().ljust(_HEAD_BYTES), np.uint8)
             comm = self._world.comm
             self._sends = [(request, memory) for request, memory in self._sends if not request.Test()]
-            self._sends.append((comm.Isend(header, to, _HEAD), header))
-            self._sends.append((comm.Isend(_bytes(array), to, _DATA), array))
+            self._sends.append((self._waiter.start(comm.Isend, header, to, _HEAD), header))
+            self._sends.append((self._waiter.start(comm.Isend, _bytes(array), to, _DATA), array))
             return y
 
         self.differentiable(x, forward, None)
 
     def recv(self, like: Any, source: int) -> Any:
         comm, header = self._world.comm, np.empty(_HEAD_BYTES, np.uint8)
-        self._waiter.complete(comm.Irecv(header, source, _HEAD))
+        self._run(comm.Irecv, header, source, _HEAD)
         dtype, char, *lengths = header.tobytes().decode().split()
         shape = tuple(map(int, lengths))
         result = self._results.empty(shape, like.dtype if char == like.dtype.char else np.dtype(char))
-        self._waiter.complete(comm.Irecv(_bytes(result), source, _DATA))
+        self._run(comm.Irecv, _bytes(result), source, _DATA)
         expected = tuple(like.shape), str(self.backend.dtype_of(like))
         if (shape, dtype) != expected:
             raise CollectiveMismatchError(
@@ -201,6 +210,9 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         self._groups.clear()
 
     # How they meet
+
+    def _run(self, call: Callable[..., Any], *args: Any) -> None:
+        self._waiter.complete(self._waiter.start(call, *args))
 
     def _meet(self, peers: _mpi.Peers, call: Any) -> None:
         self._last = peers
