@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import socket
+import sys
 from typing import Any, final
 
 import torch
@@ -44,14 +45,11 @@ class ProcessGroups:
             store = dist.PrefixStore(f"world{member.channel.generation}", _own_store(member))
             # The timeout is one for joining, too: a process that imports slowly must not be late.
             member.channel.barrier("torch/joining", max(timeout_s, _JOINING_S))
+            hook = sys.excepthook  # torch puts the rank before each line of a traceback, once more for each world
             dist.init_process_group(
-                name,
-                store=store,
-                rank=member.rank,
-                world_size=member.size,
-                timeout=self._timeout,
-                device_id=bound,
+                name, store=store, rank=member.rank, world_size=member.size, timeout=self._timeout, device_id=bound
             )
+            sys.excepthook = hook
             self.whole: Any = dist.group.WORLD
             return
         _check_same_world(member)

@@ -8,6 +8,7 @@ returned are views of the buckets: nothing is copied back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -16,7 +17,6 @@ import torch
 from unisync import tree as _tree
 from unisync._events import site
 from unisync._types import Tree
-from unisync.backends._collectives import noted
 from unisync.backends._engine import Handle
 from unisync.backends.torch import _dtypes
 from unisync.backends.torch.gradients import _backward_pass, _of_layout
@@ -97,38 +97,35 @@ class Overlapped:
         self._flattener = _tree.Flattener()
         self._form: Any = None  # what the plan was made for
         self._plan: list[Bucket] = []
-        self._order: list[int] | None = None  # in which gradients appeared in the first pass
 
     def __call__(self, params: Tree, *args: Any) -> tuple[tuple[Any, Any], list[torch.Tensor], Tree]:
         run: list[_Run] = []
 
         def before_backward(leaves: list[torch.Tensor], traced: list[torch.Tensor], aux: Any) -> None:
             figures = self._figures(aux, *args)
-            self._prepare(leaves, figures)
+            self._prepare(params, leaves, figures)
             run.append(_Run(self._engine, self._start, self._plan, traced, figures, self._counts(*args)))
 
         value, aux, leaves, structure = _backward_pass(self._objective, params, args, self._flattener, before_backward)
         sums, gradients = run[0].finish(leaves)
-        if self._order is None:
-            self._order = self._agreed(run[0].order)
-            self._form = None
         return (value, aux), sums, _tree.unflatten(structure, gradients)[0]
 
-    def _prepare(self, leaves: list[torch.Tensor], figures: list[torch.Tensor]) -> None:
+    def _prepare(self, params: Tree, leaves: list[torch.Tensor], figures: list[torch.Tensor]) -> None:
         form = [(x.shape, x.dtype) for x in leaves], len(figures), figures[0].dtype
         if form != self._form:
-            if self._order is not None and len(self._order) != len(leaves):
-                self._order = None
-            # The last parameters are used last, so their gradients come first; the first pass shows the real order.
-            order = self._order or list(range(len(leaves)))[::-1]
-            self._plan, self._form = buckets(leaves, order, len(figures), figures[0].dtype), form
+            self._plan = buckets(leaves, last_first(_tree.paths(params)), len(figures), figures[0].dtype)
+            self._form = form
 
-    def _agreed(self, order: list[int]) -> list[int]:
-        """Replica 0's order."""
-        x, engine = torch.tensor(order, device=self._engine.devices[0]), self._engine
-        return noted(
-            engine.scope, "broadcast(order of gradients)", x, lambda: engine.plain_broadcast(x, 0, None)
-        ).tolist()
+
+def last_first(paths: Sequence[str]) -> list[int]:
+    """Leaves in the order in which their gradients are likely to appear: what comes last in a model comes first.
+
+    Numbers in paths count as such: layer "10" comes after "9". The order in which they appear in a first pass would be
+    surer, but sums between more than two replicas depend in their last bits on where in a bucket a number is, and a
+    run that is resumed must give the same bits.
+    """
+    keys = [[(int(n), "") if n else (-1, text) for n, text in re.findall(r"(\d+)|(\D+)", path)] for path in paths]
+    return sorted(range(len(paths)), key=keys.__getitem__, reverse=True)
 
 
 @final
@@ -144,7 +141,6 @@ class _Run:
         self._buffers = [torch.empty(b.length, dtype=b.dtype, device=engine.devices[0]) for b in plan]
         self._missing = [len(b.leaves) for b in plan]
         self._under_way: list[tuple[Handle, Any]] = []
-        self.order: list[int] = []
         self._views: list[Any] = [None] * len(traced)
         self._arrived = [False] * len(traced)
         for number, (bucket, buffer) in enumerate(zip(plan, self._buffers, strict=True)):
@@ -165,7 +161,6 @@ class _Run:
                 self._views[leaf].zero_()
             x.grad = None
             self._arrived[leaf] = True
-            self.order.append(leaf)
             self._missing[number] -= 1
             if not self._missing[number]:
                 self._start_full()
@@ -186,7 +181,6 @@ class _Run:
         for i, arrived in enumerate(self._arrived):
             if not arrived:
                 self._views[i].zero_()
-        self.order += sorted(set(range(len(leaves))).difference(self.order))
         self._missing = [0] * len(self._plan)
         self._start_full()
         figures: list[torch.Tensor] = []
