@@ -112,11 +112,19 @@ class Watch:
         if status != 0:
             self._first = rank if self._first is None else self._first
             self._fail()
+        self._hurry_culprit()
 
     def _on_verdict(self, verdict: Verdict) -> None:
         if self._stopped is None:
             self._verdict = verdict
             self._fail()
+            self._hurry_culprit()
+
+    def _hurry_culprit(self) -> None:
+        """Once the others have ended with an error of their own, the one to blame need not be waited for."""
+        running = self._local.running.union(*self._far.values())
+        if self._verdict is not None and running == {self._verdict.rank}:
+            self._terminate(0.0, TERM_S)
 
     def _on_lost(self, value: tuple[int, str]) -> None:
         node, why = value
