@@ -1,4 +1,4 @@
-"""Every collective against a model of it in NumPy, on every engine."""
+"""Every collective against a model of it in NumPy, on every engine; in launched worlds too (see test_launched.py)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ INTEGERS = ("int8", "int32", "int64")
 UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
+def own_code(world):
+    """Whether replicas run code of their own, rather than all one program."""
+    return world.engine in ("threads", "gloo", "nccl", "mpi")
+
+
 def examples(world):
     """Fewer where each example is compiled."""
-    return 40 if world.engine == "threads" else 6
+    return 40 if own_code(world) else 6
 
 
 def on_examples(world, test, **strategies):
@@ -424,13 +429,13 @@ def test_the_asynchronous_form_gives_the_same(world, run, rng):
 # Objects
 
 
-def test_objects(world, run):
+def test_objects(world):
     def gather(x):
         return us.all_gather_object({"replica": us.replica_index()}), us.broadcast_object([us.replica_index()], 0)
 
-    if world.engine == "threads" or world.size == 1:
+    if own_code(world) or world.size == 1:
         expected = [{"replica": r} for r in range(world.size)], [0]
-        assert list(us.spmd(gather)(0)) == [expected] * world.size
+        assert list(us.spmd(gather)(0)) == [expected] * world.local_replicas
     else:
         with pytest.raises(UnisyncError, match="Try"):
             us.spmd(lambda x: [us.all_gather_object(1), x][1])(0)
@@ -439,7 +444,7 @@ def test_objects(world, run):
 
 
 def test_objects_are_each_replicas_own(four):
-    if four.engine != "threads":
+    if not own_code(four):
         pytest.skip("no object collectives where replicas share one program")
 
     def fn():
@@ -451,7 +456,8 @@ def test_objects_are_each_replicas_own(four):
         us.barrier()
         return everyone, shared
 
-    got = us.spmd(fn)()
+    value = us.spmd(fn)()
+    got = list(value) if four.process_count == 1 else us.all_gather_object(value[0])
     assert [everyone for everyone, _ in got] == [
         [[3, "mine"], [0]],
         [[1, "mine"], [2]],
@@ -464,8 +470,8 @@ def test_objects_are_each_replicas_own(four):
 # Only where replicas run code of their own
 
 
-def test_uneven_all_gather(four):
-    if four.engine != "threads":
+def test_uneven_all_gather(four, all_replicas):
+    if not own_code(four):
         pytest.skip("shapes are equal where replicas share one program")
 
     def fn():
@@ -475,12 +481,12 @@ def test_uneven_all_gather(four):
         assert us.to_numpy(tree["b"]).tolist() == [1.0] * 6
         return tree["a"], us.grad(lambda y: us.sum(us.all_gather(y) ** 2))(x)
 
-    for r, (whole, gradient) in enumerate(us.spmd(fn)()):
-        np.testing.assert_array_equal(us.to_numpy(whole).reshape(-1), [0, 1, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5])
-        np.testing.assert_array_equal(us.to_numpy(gradient).reshape(-1), 8.0 * np.arange(2 * r))
+    for r, (whole, gradient) in enumerate(all_replicas(four, us.spmd(fn)())):
+        np.testing.assert_array_equal(whole.reshape(-1), [0, 1, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5])
+        np.testing.assert_array_equal(gradient.reshape(-1), 8.0 * np.arange(2 * r))
 
 
-def test_send_and_recv(two):
+def test_send_and_recv(two, all_replicas):
     def fn(x):
         if us.replica_index() == 0:
             us.send({"x": x, "n": us.ones(2)}, to=1)
@@ -490,8 +496,8 @@ def test_send_and_recv(two):
         return x
 
     args = two.scatter(np.asarray([[1.0, 2.0], [5.0, 6.0]]))
-    if two.engine == "threads":
-        np.testing.assert_array_equal(us.to_numpy(us.spmd(fn)(args)[0]), [[2.0, 3.0]])
+    if own_code(two):
+        np.testing.assert_array_equal(all_replicas(two, us.spmd(fn)(args))[0], [[2.0, 3.0]])
     else:
         with pytest.raises(StateError, match=r"Try: us\.permute"):
             us.spmd(lambda x: [us.send(x, 1), x][1])(args)
@@ -563,7 +569,9 @@ def test_without_a_world_each_is_the_identity(backend):
     us.barrier()
 
 
-def test_outside_spmd_in_a_world_of_several_is_an_error(two):
+def test_outside_spmd_in_a_world_of_several_in_one_process_is_an_error(two):
+    if two.process_count > 1:
+        pytest.skip("this process is one replica")
     with pytest.raises(StateError, match=r"us\.spmd"):
         us.all_reduce(us.ones(2))
     with pytest.raises(StateError, match=r"us\.spmd"):
