@@ -231,7 +231,7 @@ def leave_at_exit(mpi: Any, channel: Channel) -> None:
     def leave() -> None:
         if mpi.Is_finalized() or channel.verdict is not None or getattr(sys, "last_value", None) is not None:
             return
-        channel.close()
+        channel.bye()
         begin = time.monotonic()
         all_done = comm.Ibarrier()
         while not all_done.Test():
