@@ -119,29 +119,30 @@ class DistributedEngine(LaunchedEngine):
                 "an array that us.jit or us.grad traces. Try: us.spmd(fn), with us.grad inside fn."
             )
         key = (op, x.shape, x.dtype, rest)
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            compiled = self._compile(key)
+        known = self._compiled.get(key)
+        if known is None:
+            known = self._compiled[key] = self._compile(key)
         if x.sharding.device_set != self._programs.own_device_set:
             x = jax.device_put(x, self.devices[0])
-        whole = jax.make_array_from_single_device_arrays(x.shape, self._everywhere, [x])
-        return self._programs.run_alone(compiled, whole)
+        compiled, aval = known
+        return self._programs.run_alone(compiled, _layout.assembled(x, self._everywhere, aval))
 
-    def _compile(self, key: Any) -> Any:
+    def _compile(self, key: Any) -> tuple[Any, Any]:
         op, shape, dtype, rest = key
-        newest = self.ring.events[-1].site if self.ring.events else "?"
         call = f"{op}{rest} of {dtype}{list(shape)}"
-        self._programs.agree([(call, f"{call} at {newest}")])
+        site = self.ring.events[-1].site if self.ring.events else "?"
+        self._programs.agree([(call, f"{call} at {site}")])
         carry = getattr(self._programs, op)
-        local = jax.shard_map(
-            lambda x: carry(x, *rest),
-            mesh=self._everywhere.mesh,
-            in_specs=_layout.SHARED,
-            out_specs=_layout.SHARED,
-            check_vma=False,
+        compiled = jax.jit(
+            jax.shard_map(
+                lambda x: carry(x, *rest),
+                mesh=self._everywhere.mesh,
+                in_specs=_layout.SHARED,
+                out_specs=_layout.SHARED,
+                check_vma=False,
+            )
         )
-        compiled = self._compiled[key] = jax.jit(local)
-        return compiled
+        return compiled, jax.typeof(jax.ShapeDtypeStruct(shape, dtype))
 
 
 @final
@@ -281,7 +282,7 @@ class _ChannelAlarm(_pace.Alarm):
         self._oldest: Any = None
         self.starting: Any = None  # the step that is being started: a short program is run in the caller's thread
         self.compiling = False
-        self.period_s = min(0.25, timeout_s / 8)
+        self.period_s = min(0.1, timeout_s / 8)
         jax.monitoring.register_event_duration_secs_listener(_Listener(self))
 
     def check(self, waited_s: float) -> None:
