@@ -100,11 +100,13 @@ class Peers:
     Attributes:
         comm, size: the communicator, and how many members it has.
         met_ns: when the member began to wait in the last `meet`, and when all were there.
+        asking: whether it is between `ask` and the end of `agree`.
     """
 
     def __init__(self, mpi: Any, comm: Any, waiter: Waiter) -> None:
         self.comm, self.size = comm, comm.Get_size()
         self.met_ns: tuple[int, int] = 0, 0
+        self.asking = False
         self._mpi, self._waiter = mpi, waiter
         mine, theirs = np.zeros(2, np.int64), np.zeros(2, np.int64)
         self._mine, self._theirs = memoryview(mine), memoryview(theirs)
@@ -123,6 +125,7 @@ class Peers:
         """Begin to `meet`; `agree` ends it."""
         self.met_ns = now_ns(), 0
         self._mine[0], self._mine[1] = call, -call
+        self.asking = True
         if self._persistent is None:
             self._asked = self._waiter.start(self.comm.Iallreduce, *self._buffers, self._mpi.MAX)
         else:
@@ -132,6 +135,7 @@ class Peers:
         """Wait until all members have asked; whether all make the same call."""
         self._waiter.complete(self._asked)
         self.met_ns = self.met_ns[0], now_ns()
+        self.asking = False
         return self._theirs[0] == -self._theirs[1]
 
     def meet_with(self, call: int, number: int) -> list[int] | None:
@@ -206,6 +210,7 @@ def op_of(mpi: Any, op: str, dtype: np.dtype) -> Any:
 
 
 _leaving = False
+_unfinished: list[Any] = []
 
 
 def forget_shared_memory(comm: Any) -> None:
@@ -215,6 +220,11 @@ def forget_shared_memory(comm: Any) -> None:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
             with contextlib.suppress(OSError):  # another rank of this machine was first
                 os.unlink(path)
+
+
+def never_finalize(kept: Any) -> None:
+    """Leave MPI as it is at exit, and keep what has memory that it may still use."""
+    _unfinished.append(kept)
 
 
 def leave_at_exit(mpi: Any, channel: Channel) -> None:
@@ -229,7 +239,8 @@ def leave_at_exit(mpi: Any, channel: Channel) -> None:
     comm = mpi.COMM_WORLD.Dup()
 
     def leave() -> None:
-        if mpi.Is_finalized() or channel.verdict is not None or getattr(sys, "last_value", None) is not None:
+        failed = channel.verdict is not None or getattr(sys, "last_value", None) is not None
+        if failed or _unfinished or mpi.Is_finalized():
             return
         channel.bye()
         begin = time.monotonic()

@@ -73,7 +73,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
     # Collectives
 
     def plain_reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
-        peers, host = self._peers(groups), np.asarray(x, order="C")
+        peers, host = self._peers(groups), _contiguous(x)
         self._last = peers
         result = self._results.empty(host.shape, host.dtype)
         peers.ask(_mpi.number_of((op, host.shape, host.dtype.char)))
@@ -89,14 +89,14 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
 
     def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
         self.check_not_traced(x)
-        peers, host = self._peers(groups), np.asarray(x, order="C")
+        peers, host = self._peers(groups), _contiguous(x)
         meeting = peers.start_meeting(_mpi.number_of((op, host.shape, host.dtype.char)))
         result = self._results.empty(host.shape, host.dtype)
         request = self._waiter.start(peers.comm.Iallreduce, host, result, _mpi.op_of(self._mpi, op, host.dtype))
         return _Pending(self, meeting, request, result)
 
     def plain_gather(self, x: Any, groups: Groups | None) -> Any:
-        peers, host = self._peers(groups), np.asarray(x, order="C")
+        peers, host = self._peers(groups), _contiguous(x)
         self._last = peers
         lengths = peers.meet_with(_mpi.number_of(("all_gather", host.shape[1:], host.dtype.char)), host.shape[0])
         if lengths is None:
@@ -117,7 +117,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         return lengths
 
     def plain_reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
-        peers, host = self._peers(groups), np.asarray(x, order="C")
+        peers, host = self._peers(groups), _contiguous(x)
         self._meet(peers, ("reduce_scatter", host.shape, host.dtype.char))
         result = self._results.empty((host.shape[0] // peers.size, *host.shape[1:]), host.dtype)
         if host.size:
@@ -125,7 +125,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         return result
 
     def plain_broadcast(self, x: Any, root: int, groups: Groups | None) -> Any:
-        peers, host = self._peers(groups), np.asarray(x, order="C")
+        peers, host = self._peers(groups), _contiguous(x)
         self._meet(peers, ("broadcast", root, host.shape, host.dtype.char))
         result = self._results.empty(host.shape, host.dtype)
         if peers.comm.Get_rank() == root:
@@ -135,7 +135,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         return result
 
     def plain_all_to_all(self, x: Any, groups: Groups | None) -> Any:
-        peers, host = self._peers(groups), np.asarray(x, order="C")
+        peers, host = self._peers(groups), _contiguous(x)
         self._meet(peers, ("all_to_all", host.shape, host.dtype.char))
         result = self._results.empty(host.shape, host.dtype)
         if host.size:
@@ -143,7 +143,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         return result
 
     def plain_permute(self, x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
-        host = np.asarray(x, order="C")
+        host = _contiguous(x)
         self._meet(self._world, ("permute", tuple(pairs), host.shape, host.dtype.char))
         targets, sources = dict(pairs), {target: source for source, target in pairs}
         result = self._results.empty(host.shape, host.dtype)
@@ -170,7 +170,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
 
     def send(self, x: Any, to: int) -> None:
         def forward(y: Any) -> Any:
-            array = np.array(y, order="C")
+            array = _contiguous(np.array(y))
             head = f"{self.backend.dtype_of(y)} {array.dtype.char} {' '.join(map(str, array.shape))}"
             header = np.frombuffer(head.encode().ljust(_HEAD_BYTES), np.uint8)
             comm = self._world.comm
@@ -201,11 +201,14 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         if self._ended:
             return
         super().end()
-        if self.channel.verdict is None:
-            for request, _ in self._sends:
-                self._waiter.complete(request)
-            for peers in (*self._groups.values(), self._world):
-                peers.free()
+        everyone = (*self._groups.values(), self._world)
+        if self.channel.verdict is not None or self._given_up or any(peers.asking for peers in everyone):
+            _mpi.never_finalize(self)  # requests that will not end may still use their memory
+            return
+        for request, _ in self._sends:
+            self._waiter.complete(request)
+        for peers in everyone:
+            peers.free()
         self._sends.clear()
         self._groups.clear()
 
@@ -262,6 +265,12 @@ class _Pending(Handle):
 
     def is_completed(self) -> bool:
         return bool(self._meeting[0].Test() and self._request.Test())
+
+
+def _contiguous(x: Any) -> np.ndarray:
+    """x as an array that MPI can send, not copied where it is one."""
+    host = np.asarray(x, order="C")
+    return host if host.dtype.isnative else host.astype(host.dtype.newbyteorder("="))
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
