@@ -193,7 +193,7 @@ class LocalAlarm(Alarm):
 
     def __init__(self, timeout_s: float, patience_s: float, report: Callable[[], str]) -> None:
         self._timeout_s, self._patience_s, self._report = timeout_s, patience_s, report
-        self._late_s = min(timeout_s, patience_s - 10)  # before XLA ends the process
+        self._late_s = min(timeout_s, max(patience_s - 10, patience_s / 2))  # before XLA ends the process
         self._reported = 0
         self.period_s = min(5.0, self._late_s / 4)
 

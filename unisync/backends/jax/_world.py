@@ -6,6 +6,7 @@ jax settles both when it makes its CPU client, at the first array. More devices 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from importlib import metadata
@@ -47,8 +48,10 @@ def reserve(devices: int, timeout_s: float = 600.0) -> bool:
     if (0, 7) <= _jaxlib_version() < (0, 13):
         # XLA ends the process 60 s after a replica has begun to wait for another: too soon for our own report, or for
         # replicas that are late for a reason. It reads this once; a flag that it did not know would end it at once.
-        variables["XLA_FLAGS"] = f"{_PATIENCE_FLAG}={int(timeout_s) + 30} {_config.variable('XLA_FLAGS')}"
-        patience_s = timeout_s + 50.0  # XLA counts from its own warning, after 20 s
+        flags = f"{_PATIENCE_FLAG}={int(timeout_s) + 30} {_config.variable('XLA_FLAGS')}"
+        variables["XLA_FLAGS"] = flags
+        # XLA counts from its own warning. What the user has set stands last, and holds.
+        patience_s = _seconds(flags, _WARNING_FLAG, 20.0) + _seconds(flags, _PATIENCE_FLAG, 40.0)
     with _config.temporarily(variables):
         jax.local_devices(backend="cpu")
     return True
@@ -56,6 +59,13 @@ def reserve(devices: int, timeout_s: float = 600.0) -> bool:
 
 _COUNT_FLAG = "xla_force_host_platform_device_count"
 _PATIENCE_FLAG = "--xla_cpu_collective_call_terminate_timeout_seconds"  # https://github.com/openxla/xla/pull/25399
+_WARNING_FLAG = "--xla_cpu_collective_call_warn_stuck_timeout_seconds"
+
+
+def _seconds(flags: str, name: str, default: float) -> float:
+    """The value of a flag, of which the last counts."""
+    found = re.findall(rf"{name}=(\d+)", flags)
+    return float(found[-1]) if found else default
 
 
 def _whole_number(text: str) -> int:

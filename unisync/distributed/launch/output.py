@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import re
 import selectors
 import threading
 from collections.abc import Callable, Sequence
@@ -15,6 +17,9 @@ from unisync.distributed.launch.processes import Child
 LONGEST_LINE = 1 << 16
 TAIL = 1 << 16
 _CHUNK = 1 << 16
+_REPORT_LINES = 40
+_ENGINE_LOG = re.compile(r"[IWEF]\d{4} |\*\*\* ")
+"""How a line begins that an engine written in C++ logs, such as the stack of where it ended the process."""
 _CHAINED = ("direct cause of the following exception:", "another exception occurred:")
 
 
@@ -65,9 +70,14 @@ class Output:
         self._thread.start()
 
     def last_words(self, rank: int) -> str:
-        """The last traceback that a rank printed to its standard error; without one its last lines."""
+        """The last traceback, or report of unisync's, that a rank printed to its standard error; without one its last
+        lines."""
         text = self._tails.get(rank, bytearray()).decode(errors="replace").rstrip()
         start = text.rfind("Traceback (most recent call last):")
+        report = f"\n{text}".rfind("\nunisync: ")
+        if report > start:
+            lines = itertools.takewhile(lambda line: not _ENGINE_LOG.match(line), text[report:].splitlines())
+            return "\n".join(itertools.islice(lines, _REPORT_LINES))
         if start < 0:
             return "\n".join(text.splitlines()[-10:])
         while text[:start].rstrip().endswith(_CHAINED):
