@@ -8,9 +8,10 @@ sees to it within a program.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +24,8 @@ _NATIVE = frozenset({tf.float16, tf.float32, tf.float64, tf.int32, tf.int64})
 
 _SUMMED = frozenset({tf.float32, tf.float64, tf.int32, tf.int64})
 """What the ring reduces by itself."""
+
+_WITHOUT_TOKEN = frozenset({"CollectiveBcastSendV2", "CollectiveBcastRecvV2"})
 
 _CARRIERS = {2: tf.float16, 4: tf.int32, 8: tf.int64, 16: tf.int64}
 
@@ -47,7 +50,8 @@ class Wire:
 
     def __init__(self, device: str, rank: int, generation: int) -> None:
         self.device, self.rank = device, rank
-        self.broadcasts = 0  # in the program that is being traced; their ops take no token
+        self._last: Any = None  # the newest collective of the program that is being traced
+        self._broadcasts = 0  # in that program
         self._accelerator = "CPU" not in device
         self._generation = generation
         self._keys: dict[Any, int] = {}
@@ -97,13 +101,11 @@ class Wire:
         y, restored = _carried(x)
         detail = (root,)
         if not tf.executing_eagerly():
-            self.broadcasts += 1
-            detail = (root, self.broadcasts)
-        keys = self._given("CollectiveBcastSendV2", y, group, detail)
+            self._broadcasts += 1
+            detail = (root, self._broadcasts)
         if self.rank == group[root]:
-            return restored(tf.raw_ops.CollectiveBcastSendV2(input=y, **keys))
-        shape = y.shape if y.shape.is_fully_defined() else tf.shape(y)
-        return restored(tf.raw_ops.CollectiveBcastRecvV2(T=y.dtype, shape=shape, **keys))
+            return restored(self._call("CollectiveBcastSendV2", y, group, detail))
+        return restored(self._call("CollectiveBcastRecvV2", y, group, detail))
 
     def permute(self, x: Any, pairs: Sequence[tuple[int, int]], group: tuple[int, ...]) -> Any:
         """x of each pair's first at its second; zeros where nothing arrives."""
@@ -112,13 +114,32 @@ class Wire:
         arrived = self.all_to_all(tf.stack([x if r == target else nothing for r in group]), group)
         return nothing if source is None else arrived[group.index(source)]
 
+    @contextlib.contextmanager
+    def program(self) -> Iterator[None]:
+        """While a program is traced."""
+        self._last, self._broadcasts = None, 0
+        try:
+            yield
+        finally:
+            self._last = None
+
     def _call(self, op: str, x: Any, group: tuple[int, ...], detail: tuple[Any, ...] = (), **attributes: Any) -> Any:
-        keys = self._given(op, x, group, detail)
-        function = getattr(tf.raw_ops, op)
-        if self._accelerator:
-            with tf.device(self.device):
-                return function(input=x, ordering_token=[self._token.handle], **keys, **attributes)
-        return function(input=x, ordering_token=[self._token.handle], **keys, **attributes)
+        if op == "CollectiveBcastRecvV2":
+            given = {"T": x.dtype, "shape": x.shape if x.shape.is_fully_defined() else tf.shape(x)}
+        else:
+            given = {"input": x}
+        if op not in _WITHOUT_TOKEN:
+            given["ordering_token"] = [self._token.handle]
+        given |= self._given("broadcast" if op in _WITHOUT_TOKEN else op, x, group, detail) | attributes
+        if tf.executing_eagerly() and not self._accelerator:
+            return getattr(tf.raw_ops, op)(**given)
+        # A broadcast beside another collective, which the token does not order, can hang.
+        after = [] if self._last is None or tf.executing_eagerly() or self._last.graph is not _graph() else [self._last]
+        with tf.device(self.device if self._accelerator else None), tf.control_dependencies(after):
+            result = getattr(tf.raw_ops, op)(**given)
+        if not tf.executing_eagerly():
+            self._last = result
+        return result
 
     def _given(self, op: str, x: Any, group: tuple[int, ...], detail: tuple[Any, ...]) -> dict[str, Any]:
         """Group and keys, as tensors where that spares making them anew."""
@@ -169,3 +190,7 @@ def _carried(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     if dtype.size == 1:
         return tf.cast(tf.bitcast(x, tf.uint8), tf.int32), lambda y: tf.bitcast(tf.cast(y, tf.uint8), dtype)
     return tf.bitcast(x, _CARRIERS[dtype.size]), lambda y: tf.bitcast(y, dtype)
+
+
+def _graph() -> Any:
+    return tf.compat.v1.get_default_graph()

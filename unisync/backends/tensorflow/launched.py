@@ -81,8 +81,7 @@ class MultiWorker(LaunchedEngine, DifferentiableEngine):
 
     def round(self) -> _Round:
         """The replica of this process while a program is traced."""
-        self._wire.broadcasts = 0
-        return _Round()
+        return _Round(self._wire)
 
     def run(self, name: str, program: Program, tensors: list[Any]) -> PerReplica:
         """One step of a program, of which the others are told what it waits for."""
@@ -230,11 +229,13 @@ class MultiWorker(LaunchedEngine, DifferentiableEngine):
 class _Round:
     """The replica of this process, for one trace."""
 
-    def __init__(self) -> None:
+    def __init__(self, wire: Wire) -> None:
         self.rings = [Ring()]
+        self._wire = wire
 
     def run(self, engine: MultiWorker, replica: Callable[[int], None]) -> None:
-        with _dispatch.backend("tensorflow"), _context.inside(Scope(engine, engine.rank, self.rings[0])):
+        scope = Scope(engine, engine.rank, self.rings[0])
+        with _dispatch.backend("tensorflow"), _context.inside(scope), self._wire.program():
             replica(0)
 
 
