@@ -59,6 +59,7 @@ class ReplicatedEngine:
         self._on_host = not compiles
         self._share = self._carrier.spmd(_from_first)
         self._kept: _Kept = {"params": self._from_first(params), "state": self._from_first(state)}
+        self._lent: set[Part] = {"params", "state"}  # what somebody else may have, or is in several places
         self._agreed = False
         self._seen_state: PerReplica | None = None
         self._ok: PerReplica | None = None
@@ -90,7 +91,8 @@ class ReplicatedEngine:
         return self._kept["optimizer_state"][0] if "optimizer_state" in self._kept else None
 
     def lend(self, part: Part) -> Tree:
-        """The first local replica's tree, for somebody to keep."""
+        """The first local replica's tree, for somebody to keep: no later step will use its memory."""
+        self._lent.add(part)
         return getattr(self, part)
 
     def replace(self, part: Part, values: Tree) -> None:
@@ -156,6 +158,8 @@ class ReplicatedEngine:
             self._check_contract()
         if self._ok is None:
             self._ok = self._carrier.replicate(self._m.asarray(True))
+        if self.launched and self._on_host and self._lent:
+            self._take_back()
         part = self._deal(x, y, weights)
         try:
             done = self._call(part, sync)
@@ -199,6 +203,7 @@ class ReplicatedEngine:
             sync=sync,
             sharded=self.sharded,
             overlapped=self._carrier.overlapped_gradients,
+            in_place=self.launched,
         )
         if self.keyed:
             return self._carrier.spmd(step)
@@ -313,8 +318,19 @@ class ReplicatedEngine:
         contract.check_processes("shapes", values, self._carrier, shapes_only=True)
         return self._share(spread)
 
+    def _take_back(self) -> None:
+        """Copy what somebody else may have, as steps update in place."""
+        for part in self._lent & self._kept.keys():
+            own = [
+                tree.map(lambda leaf: self._m.asarray(leaf, copy=True) if is_array(leaf) else leaf, each)
+                for each in self._kept[part]
+            ]
+            self._kept[part] = PerReplica(own)
+        self._lent = set()
+
     def _put(self, part: Part, values: PerReplica) -> None:
         self._kept[part] = values
+        self._lent.add(part)
         self._seen_state = None
 
     def _spread(self, values: Tree) -> PerReplica:

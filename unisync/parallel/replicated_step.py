@@ -28,6 +28,7 @@ def train_step(
     sync: bool,
     sharded: bool = False,
     overlapped: Callable[..., Any] | None = None,
+    in_place: bool = False,
 ) -> Callable[..., Stepped]:
     """The step (params, state, optimizer_state, ok, part, key) → Stepped of one replica, to be run by `spmd`.
 
@@ -42,6 +43,7 @@ def train_step(
         sharded: whether a part's share is its weight, not divided by that of all parts. With sync, the last metric is
             then the weight of all parts.
         overlapped: the engine's `overlapped_gradients`.
+        in_place: see `updating`.
     """
 
     def objective(params: Tree, state: Tree, part: Part, key: Any, *ok: Any) -> Any:
@@ -79,7 +81,7 @@ def train_step(
             figures, grads = _per_weight(m, figures), _divided(m, grads, figures[-1])
         return Measured(figures[0], tuple(figures[1:]), new_state, grads, ok)
 
-    return updating(measure, recipe.optimizer, m, on_host)
+    return updating(measure, recipe.optimizer, m, on_host, in_place=in_place)
 
 
 def evaluation_step(recipe: Recipe, m: Any, replicas: int, *, sharded: bool = False) -> Callable[..., tuple[Any, ...]]:

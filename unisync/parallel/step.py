@@ -95,7 +95,9 @@ class Measured(NamedTuple):
     ok: Any
 
 
-def updating(measure: Callable[..., Measured], optimizer: Any, m: Any, on_host: bool) -> Callable[..., Stepped]:
+def updating(
+    measure: Callable[..., Measured], optimizer: Any, m: Any, on_host: bool, *, in_place: bool = False
+) -> Callable[..., Stepped]:
     """The step (params, state, optimizer_state, ok, *batch) → Stepped that applies what is measured if it is finite.
 
     Args:
@@ -104,13 +106,19 @@ def updating(measure: Callable[..., Measured], optimizer: Any, m: Any, on_host: 
         m: the backend module.
         on_host: whether a flag is read at no cost as soon as it is computed. Then the choice between new and old is
             an `if`; else it is made on the device, and the host need not wait.
+        in_place: whether nobody else has the params and the optimizer state. If the host makes the choice, and the
+            optimizer knows how to, they are then updated in place.
     """
+    in_place = in_place and on_host and updates_in_place(optimizer)
 
     def step(params: Tree, state: Tree, optimizer_state: Tree, ok: Any, *batch: Any) -> Stepped:
         loss, metrics, new_state, grads, ok = measure(params, state, ok, *batch)
         ok = m.logical_and(ok, m.multi_all_finite([loss, *tree.leaves(grads)]))
         if on_host and not bool(ok):
             return Stepped(params, state, optimizer_state, ok, loss, metrics)
+        if in_place and not _holds(m, new_state, params):
+            params, optimizer_state = optimizer.step(grads, optimizer_state, params, donate=True)
+            return Stepped(params, new_state, optimizer_state, ok, loss, metrics)
         new_params, new_optimizer_state = update_params(optimizer, grads, optimizer_state, params)
         if on_host:
             return Stepped(new_params, new_state, new_optimizer_state, ok, loss, metrics)

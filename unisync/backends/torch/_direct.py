@@ -165,11 +165,11 @@ class Direct:
         self._receive(source, as_bytes(out), call, _POSTED)
         return out
 
-    def start(self, x: torch.Tensor, op: str, members: Members, call: str, in_place: bool = False) -> Started:
-        """An all-reduce of a short array or of two processes, under way; in_place: x becomes the result."""
+    def start(self, x: torch.Tensor, op: str, members: Members, call: str) -> Started:
+        """An all-reduce of a short array, under way."""
         tag = _LATER + self._started % _LATER_TAGS
         self._started += 1
-        return Started(self, x, op, members, call, tag, in_place)
+        return Started(*self._swap(as_bytes(x), members, call, tag), self._rank, x, op, members, call)
 
     # Messages
 
@@ -242,36 +242,27 @@ class Started:
     """An all-reduce whose messages are on their way."""
 
     def __init__(
-        self, direct: Direct, x: torch.Tensor, op: str, members: Members, call: str, tag: int, in_place: bool
-    ) -> None:
-        self._out = x.reshape(-1) if in_place else None
+        self, expected: dict[int, Announced], sent: list[Any], rank: int, x: torch.Tensor, op: str, members: Members,
+        call: str,
+    ) -> None:  # fmt: skip
+        self._expected, self._sent, self._rank = expected, sent, rank
         self._x, self._op, self._members, self._call = x, op, members, call
-        data = as_bytes(x)
-        self._long = data.numel() > SHORT_BYTES
-        self._expected, self._works = direct._swap(data, members, call, tag)
-        self._arrays: dict[int, torch.Tensor] = {}
-        self._rank = direct._rank
-        if self._long:  # received at once, or it would not travel before somebody waits for it
-            for r in self._expected:
-                array = self._arrays[r] = torch.empty(x.numel(), dtype=x.dtype)
-                self._works.append(direct._pg.recv([as_bytes(array)], r, tag))
 
     def wait(self) -> torch.Tensor:
         """The result; called once."""
-        parts = []
-        for r in self._members:
-            if r == self._rank:
-                parts.append(self._x.reshape(-1))
-                continue
-            length = self._expected[r].length(self._call)
-            data = self._expected[r].short(length)
-            parts.append(self._arrays[r] if data is None else data.view(self._x.dtype))
-        _wait(self._works)
-        return _total(parts, self._op, self._out).reshape(self._x.shape)
+        own = self._x.reshape(-1)
+        parts = [own if r == self._rank else self._arrived(self._expected[r]) for r in self._members]
+        _wait(self._sent)
+        return _total(parts, self._op).reshape(self._x.shape)
+
+    def _arrived(self, expected: Announced) -> torch.Tensor:
+        data = expected.short(expected.length(self._call))
+        assert data is not None
+        return data.view(self._x.dtype)
 
     def is_completed(self) -> bool:
         """Whether everything has arrived."""
-        return all(e.is_completed() for e in self._expected.values()) and all(w.is_completed() for w in self._works)
+        return all(e.is_completed() for e in self._expected.values()) and all(w.is_completed() for w in self._sent)
 
 
 def _total(parts: list[torch.Tensor], op: str, out: torch.Tensor | None = None) -> torch.Tensor:

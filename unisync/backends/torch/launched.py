@@ -9,7 +9,7 @@ import torch
 from torch.distributed import AllreduceOptions, ReduceOp as _Op
 
 from unisync import _dispatch
-from unisync.backends._engine import Groups, Handle, ReduceOp
+from unisync.backends._engine import Done, Groups, Handle, ReduceOp
 from unisync.backends._launched import Member
 from unisync.backends.torch._direct import Direct
 from unisync.backends.torch._group import use_interface
@@ -68,9 +68,11 @@ class GlooProcesses(TorchProcesses):
         self.check_not_traced(x)
         x, back = _addable(x, op)
         members, label = self.members(groups), self.call(op, x, groups)
-        if len(members) == 2 or x.nbytes <= SHORT_BYTES or (op == "prod" and x.is_complex()):
+        if x.nbytes <= SHORT_BYTES:
             started = self.guarded(label, lambda: self._direct.start(x, op, members, label))
             return Pending(self, label, lambda: back(started.wait()), started.is_completed)
+        if op == "prod" and x.is_complex():  # which gloo cannot
+            return Done(back(self.guarded(label, lambda: self._direct.all_reduce(x, op, members, label))))
         dtype, result = x.dtype, x.to(torch.int32) if x.dtype is torch.int16 else x.clone()
         work = self.guarded(label, lambda: start_in_place(self._groups.within(groups), result, op))
 
@@ -81,9 +83,6 @@ class GlooProcesses(TorchProcesses):
         return Pending(self, label, wait, work.is_completed)
 
     def start_sum_in_place(self, x: torch.Tensor, label: str) -> Handle:
-        if self.size == 2:
-            started = self.guarded(label, lambda: self._direct.start(x, "sum", self._everyone, label, in_place=True))
-            return Pending(self, label, started.wait, started.is_completed)
         work = self.guarded(label, lambda: start_in_place(self._groups.whole, x, "sum"))
         return Pending(self, label, work.wait, work.is_completed)
 
