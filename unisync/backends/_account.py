@@ -107,7 +107,7 @@ class Account:
 
     def told(self, rank: int) -> str:
         """The newest collectives, in words."""
-        lines = [f"rank {rank} is at {main_line()}; its newest collectives:"]
+        lines = [f"rank {rank} is at {main_line() or '?'}; its newest collectives:"]
         for e in _events(self._ring)[-8:]:
             end = "not finished" if e.done_ns is None else f"took {(e.done_ns - e.arrival_ns) / 1e6:.3f} ms"
             lines.append(f"  {told(e)}: {end}")
@@ -157,9 +157,8 @@ def _inside() -> set[str]:
 
 
 def main_line() -> str:
-    """The line of the user's code that the main thread is at."""
-    innermost = frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    """The line of the user's code that the main thread is at; empty outside of it, as at the end of the process."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame = frame.f_back
-    frame = frame or innermost
-    return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -2,10 +2,6 @@
 
 It belongs to the launcher (`unisync run`), so that it survives any rank, or to rank 0 if another launcher started the
 processes. It is plain TCP in a thread of its own and knows no framework.
-
-To try two processes of a script on one machine, without per-rank logs and the other comforts of `unisync run`:
-
-    UNISYNC_BACKEND=torch python -m unisync.distributed.coordinator --size 2 [--port P] [--timeout S] script.py ARGS
 """
 
 from __future__ import annotations
@@ -331,51 +327,3 @@ class Coordinator:
 
     def _take_bye(self, peer: _Peer, message: Message, now: float) -> None:
         self._judge.said_bye(_rank(peer), now)
-
-
-def _main() -> int:
-    """Serve one world of processes of a script on this machine."""
-    import argparse
-    import os
-    import secrets
-    import subprocess
-    import sys
-
-    parser = argparse.ArgumentParser(prog="python -m unisync.distributed.coordinator")
-    parser.add_argument("--size", type=int, required=True)
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--timeout", type=float)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="script.py and its arguments, or -m module ...")
-    options = parser.parse_args()
-    job = secrets.token_hex(8)
-    coordinator = Coordinator(options.size, job, port=options.port)
-    coordinator.start()
-    host, port = coordinator.address
-    children = []
-    for rank in range(options.size):
-        mine = {"RANK": rank, "SIZE": options.size, "LOCAL_RANK": rank, "LOCAL_SIZE": options.size, "JOB": job}
-        mine |= {"COORDINATOR": f"{host}:{port}", "ADDRESS": "127.0.0.1"}
-        mine |= {} if options.timeout is None else {"TIMEOUT": options.timeout}
-        env = {**os.environ, **{f"UNISYNC_{name}": str(value) for name, value in mine.items()}}
-        children.append(subprocess.Popen([sys.executable, *options.command], env=env))
-    code = 0
-    waiting = set(range(options.size))
-    while waiting:
-        for rank in sorted(waiting):
-            status = children[rank].poll()
-            if status is not None:
-                waiting.discard(rank)
-                how = f"was killed by signal {-status}" if status < 0 else f"exited with code {status}"
-                coordinator.exited(rank, how, status == 0)
-                code = code or (status if status >= 0 else 128 - status)
-        time.sleep(0.02)
-    time.sleep(0.5)
-    if coordinator.verdict is not None:
-        print(f"unisync: {coordinator.verdict.text}", file=sys.stderr)
-        code = code or 1
-    coordinator.close()
-    return code
-
-
-if __name__ == "__main__":
-    raise SystemExit(_main())

@@ -114,7 +114,8 @@ def _torchrun(env: Mapping[str, str]) -> Place | None:
     host, port = env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
     coordinator = None
     if host and port:
-        coordinator = host, _number(env, "MASTER_PORT") + 1
+        first = _number(env, "MASTER_PORT")
+        coordinator = host, (first + 1 if first + PORTS < 65536 else first - PORTS)
     local_size = _number(env, "LOCAL_WORLD_SIZE", size if _is_loopback(host) else 1)
     attempt = env.get("TORCHELASTIC_RESTART_COUNT", "")
     return Place(

@@ -186,7 +186,7 @@ def _end_soon() -> None:
     """End the process though an engine waits for its peers at exit, as some do for minutes."""
 
     def end() -> None:
-        time.sleep(2 * ENDING_S)
+        time.sleep(ENDING_S)
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()

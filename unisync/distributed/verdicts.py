@@ -98,7 +98,7 @@ class Judge:
         member.epoch, member.count, member.steps = epoch, int(state.get("count", 0)), int(state.get("steps", 0))
         member.timeout_s = float(state.get("timeout") or "inf")
         member.period_s = float(state.get("period", 0.5))
-        member.last, member.at = str(state.get("last", "")), str(state.get("at", ""))
+        member.last, member.at = str(state.get("last", "")), str(state.get("at") or member.at)
         member.collective, member.step = _waiting(state.get("collective")), _waiting(state.get("step"))
         for kept, new in ((member.signatures, state.get("events")), (member.programs, state.get("programs"))):
             for number, signature, text in new or ():

@@ -27,7 +27,8 @@ AXES = ("data", "model")
 class World:
     """The replicas that work together, made by `us.init_distributed`.
 
-    Usable as a context manager, which ends it.
+    They are all in this process; or, if a launcher started it (`unisync run`, torchrun, mpiexec, srun), each is a
+    process of its own, and this one is the replica `process_index`. Usable as a context manager, which ends it.
 
     Attributes:
         size: how many replicas there are in all.
@@ -35,7 +36,8 @@ class World:
         process_count: how many processes there are.
         local_replicas: how many replicas this process has.
         backend: the name of their backend.
-        engine: the name of what carries their collectives: "threads", "shard_map", "pmap", "mirrored".
+        engine: the name of what carries their collectives: "threads", "shard_map", "pmap", "mirrored"; between
+            processes "mpi", "gloo", "nccl", "distributed", "multi_worker".
         axes: the length of each axis along which they are laid out; "data" varies slowest.
         devices: the device of each local replica.
         own_scope: the replica that this process is, in a launched world; None in a world within one process.
@@ -82,7 +84,8 @@ class World:
         """Equal contiguous slices along axis 0, one for each replica, on its device.
 
         Args:
-            batch: tree of host or native arrays, the global batch.
+            batch: tree of host or native arrays, the global batch; between processes each passes the same, and keeps
+                its own slice without communication.
 
         Raises:
             ShapeError: the number of replicas does not divide a first axis; names the leaf.
@@ -124,7 +127,7 @@ class World:
         return self._engine.replicate(tree)
 
     def first(self, value: PerReplica) -> Tree:
-        """The tree of replica 0.
+        """The tree of replica 0. Between processes all must call it, and all get it.
 
         Example:
             >>> with us.init_distributed(replicas=2) as world:
@@ -135,7 +138,8 @@ class World:
         return own if self.process_count == 1 else self._from_first(own)
 
     def gather(self, value: PerReplica) -> Tree:
-        """The trees of all replicas, each leaf concatenated along axis 0 (arrays of shape () are stacked).
+        """The trees of all replicas, each leaf concatenated along axis 0 (arrays of shape () are stacked). Between
+        processes all must call it, and all get it.
 
         Example:
             >>> with us.init_distributed(replicas=2) as world:
@@ -215,11 +219,16 @@ def init_distributed(
 ) -> World:
     """Make the world of the current backend's replicas, the current one from now on. An earlier one is ended.
 
+    In a process that a launcher started, it is the launcher's world, one replica a process: all processes make it
+    together. Else all replicas are in this process.
+
     Args:
-        replicas: how many. Default: one per local accelerator; on a CPU one; with a dict as `mode` their product.
+        replicas: how many. Default: one per local accelerator; on a CPU one; with a dict as `mode` their product. A
+            launcher has settled it already.
         mode: "data_parallel", "model_parallel", or the length of each axis, as {"data": 2, "model": 2}.
         engine: what carries the collectives: "threads" (numpy, torch), "shard_map" or "pmap" (jax), "mirrored"
-            (tensorflow). Default: the backend's first.
+            (tensorflow); between processes "mpi" (numpy), "gloo" or "nccl" (torch), "distributed" (jax),
+            "multi_worker" (tensorflow). Default: the backend's first.
         device: the kind of device, such as "cpu". Default: accelerators if there are any.
         timeout_s: how long a collective waits for a replica before it fails, in seconds. Default: what the launcher
             was told (`unisync run --timeout`), else 600.
