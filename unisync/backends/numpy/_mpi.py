@@ -18,8 +18,9 @@ from typing import Any, final
 
 import numpy as np
 
+from unisync import _config
 from unisync._events import now_ns
-from unisync.backends._channel import Channel
+from unisync.backends._channel import EXIT_CODE, GRACE_S, Channel
 from unisync.errors import StateError
 
 SPINS = 20
@@ -181,6 +182,7 @@ def world_of(mpi: Any, rank: int, size: int) -> Any:
     """
     known = mpi.COMM_WORLD.Get_size()
     if known != size:
+        forget_shared_memory(mpi.COMM_WORLD)
         library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
         raise StateError(
             f"MPI must have been started with the world's {size} processes, but {library} knows of {known}. "
@@ -247,6 +249,9 @@ def leave_at_exit(mpi: Any, channel: Channel) -> None:
         all_done = comm.Ibarrier()
         while not all_done.Test():
             if channel.verdict is not None:
+                if not _config.variable("UNISYNC_RANK"):  # mpiexec would end the others now, and call that a success
+                    time.sleep(GRACE_S)
+                    mpi.COMM_WORLD.Abort(EXIT_CODE)
                 return
             time.sleep(min(0.01, (time.monotonic() - begin) * SLEEP_PART))
         mpi.Finalize()

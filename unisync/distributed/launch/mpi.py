@@ -15,6 +15,7 @@ Over several machines mpiexec (MPICH's only) runs on the first and says which pr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -132,6 +133,7 @@ class Seats:
     """
 
     def __init__(self, command: Sequence[str], count: int, environment: Mapping[str, str]) -> None:
+        self._start_s = time.time()
         self._folder = tempfile.TemporaryDirectory(prefix="unisync-mpi-")
         self._stubs: list[socket.socket] = []
         self.seats: list[Seat] = []
@@ -173,6 +175,7 @@ class Seats:
         self._stubs = []
         self._process.end(timeout_s)
         self._folder.cleanup()
+        _forget_shared_memory(self._start_s)
 
     def __enter__(self) -> Seats:
         return self
@@ -181,6 +184,29 @@ class Seats:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+_SHARED = Path("/dev/shm")
+_SETTLED_S = 0.5  # how old a file is that is mapped if it ever will be
+
+
+def _forget_shared_memory(since_s: float) -> None:
+    """Remove what ranks that were killed while they started have left: MPICH's files that no process has mapped."""
+    now_s, left = time.time(), []
+    with contextlib.suppress(OSError):  # another system, or a file that goes meanwhile
+        for path in _SHARED.glob("mpich_shm_*"):
+            found = path.stat()
+            if found.st_uid == os.geteuid() and since_s - 1 < found.st_mtime < now_s - _SETTLED_S:
+                left.append(path)
+    if not left:
+        return
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            text = maps.read_text(errors="replace")
+            left = [path for path in left if str(path) not in text]
+    for path in left:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _seat(stub: socket.socket, given: Mapping[str, str]) -> Seat:
@@ -219,7 +245,8 @@ class Manager:
                 f"MPI jobs of several machines must be started by MPICH's mpiexec, got Open MPI's at {found.path}. "
                 "Try: pip install mpich; or start the script with mpirun -H HOST1,HOST2, without unisync run."
             )
-        hosts = ",".join(f"{address}:{ranks}" for address, ranks in nodes)
+        # Their names tell machines apart, and are not looked up by this launcher; two may have one address.
+        hosts = ",".join(f"node{i}:{ranks}" for i, (_, ranks) in enumerate(nodes))
         total = sum(ranks for _, ranks in nodes)
         self._process = _Process(
             [found.path, "-launcher", "manual", "-genvnone", "-hosts", hosts, "-n", str(total), *_STUB_COMMAND],
