@@ -139,6 +139,9 @@ class Wire:
             result = getattr(tf.raw_ops, op)(**given)
         if not tf.executing_eagerly():
             self._last = result
+            if x.shape.is_fully_defined():  # the ops do not all say so
+                rows = len(group) if op == "CollectiveGatherV2" else 1
+                result.set_shape([rows * x.shape[0], *x.shape[1:]] if x.shape.rank else [])
         return result
 
     def _given(self, op: str, x: Any, group: tuple[int, ...], detail: tuple[Any, ...]) -> dict[str, Any]:
