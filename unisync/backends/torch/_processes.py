@@ -30,6 +30,11 @@ class TorchProcesses(DifferentiableEngine, LaunchedEngine):
         self._waits: tuple[int | None, int | None] = (None, None)
         self._groups = ProcessGroups(member, self.name, device, timeout_s)
 
+    @property
+    def group_of_torch(self) -> Any:
+        """The world as torch.distributed knows it."""
+        return self._groups.whole
+
     def traced(self, x: torch.Tensor) -> bool:
         return traced(x)
 

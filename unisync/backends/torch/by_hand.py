@@ -1,4 +1,4 @@
-"""Collectives between plain threads with torch, for `unisync bench`."""
+"""Collectives by torch alone, between plain threads and between processes, to compare with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from unisync._per_replica import PerReplica
 from unisync.backends._by_hand import in_threads
@@ -31,3 +32,29 @@ def results(returned: list[Any]) -> list[Any]:
 def wait(value: PerReplica) -> None:
     """Until the arrays of a result are computed."""
     block_until_ready(list(value))
+
+
+def launched(op: str, x: torch.Tensor, engine: Any) -> dict[str, Callable[[], torch.Tensor]]:
+    """Ways of doing a collective of a launched world by torch.distributed itself; the first returns new memory, as
+    unisync's does."""
+    group, size = engine.group_of_torch, engine.size
+    mine = x.clone()
+
+    def in_place() -> torch.Tensor:
+        dist.all_reduce(mine, group=group)
+        return mine
+
+    def to_new_memory() -> torch.Tensor:
+        result = x.clone()
+        dist.all_reduce(result, group=group)
+        return result
+
+    def gathered() -> torch.Tensor:
+        result = x.new_empty((size * x.shape[0], *x.shape[1:]))
+        dist.all_gather(list(result.chunk(size)), x, group=group)
+        return result
+
+    return {
+        "all_reduce": {"clone, dist.all_reduce": to_new_memory, "dist.all_reduce in place": in_place},
+        "all_gather": {"dist.all_gather": gathered},
+    }[op]
