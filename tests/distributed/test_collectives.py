@@ -499,10 +499,11 @@ def test_send_and_recv(two, all_replicas):
     if own_code(two):
         np.testing.assert_array_equal(all_replicas(two, us.spmd(fn)(args))[0], [[2.0, 3.0]])
     else:
+        other = 1 - two.process_index
         with pytest.raises(StateError, match=r"Try: us\.permute"):
-            us.spmd(lambda x: [us.send(x, 1), x][1])(args)
+            us.spmd(lambda x: [us.send(x, other), x][1])(args)
         with pytest.raises(StateError, match=r"Try: us\.permute"):
-            us.spmd(lambda x: us.recv(x, 1))(args)
+            us.spmd(lambda x: us.recv(x, other))(args)
 
 
 # Errors, the same on any number of replicas
