@@ -19,9 +19,11 @@ from unisync.backends._rendezvous import told
 NEWEST, FEW = 48, 4
 """How many collectives a report tells of at most, and while they go on."""
 
-CALLS = frozenset({"noted", "_separately", "_finish"})
-"""The functions of `_collectives.py` inside which a collective is under way."""
+_CALLS = {("_collectives.py", name) for name in ("noted", "_separately", "_Later.__init__")}
+"""The functions, by file and qualified name, inside which the newest collective is under way."""
 
+_WAITS = {("_collectives.py", "_Later._finish"), ("overlap.py", "_Run.finish")}
+"""Those inside which the oldest collective of those begun without waiting is waited for."""
 
 _LIBRARIES = (PACKAGE, "<frozen", *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 """Where code is that no user wrote."""
@@ -118,14 +120,15 @@ class Account:
     def _collective(self, events: list[Event]) -> tuple[int, str, float] | None:
         """The collective that the process waits in: its number, words, and for how many seconds."""
         unfinished = [e for e in events if e.done_ns is None]
-        if not unfinished or not (inside := _inside()):
+        inside = _inside() if unfinished else set()
+        if not inside:
             self._seen = (None, 0.0)
             return None
-        event = unfinished[0] if "_finish" in inside else unfinished[-1]
+        later = not inside.isdisjoint(_WAITS)
+        event = unfinished[0] if later else unfinished[-1]
         if self._seen[0] is not event:
             # One begun without waiting is waited for since now, not since it began.
-            since = now_ns() if "_finish" in inside else event.arrival_ns
-            self._seen = (event, since)
+            self._seen = (event, now_ns() if later else event.arrival_ns)
         return event.sequence, told(event), (now_ns() - self._seen[1]) / 1e9
 
     def _signature(self, event: Event) -> str:
@@ -144,16 +147,16 @@ def _events(ring: Ring | None) -> list[Event]:
     return []
 
 
-def _inside() -> set[str]:
-    """The functions of CALLS that threads of this process are in."""
-    found: set[str] = set()
+def _inside() -> set[tuple[str, str]]:
+    """The functions of _CALLS and _WAITS that threads of this process are in."""
+    found: set[tuple[str, str]] = set()
     for frame in list(sys._current_frames().values()):
         while frame is not None:
             code = frame.f_code
-            if code.co_name in CALLS and code.co_filename.endswith("_collectives.py"):
-                found.add(code.co_name)
+            if code.co_filename.startswith(PACKAGE):
+                found.add((os.path.basename(code.co_filename), code.co_qualname))
             frame = frame.f_back
-    return found
+    return found & (_CALLS | _WAITS)
 
 
 def main_line() -> str:
