@@ -43,9 +43,7 @@ def joined(x):
     return us.all_gather(x)  # LINE: joined
 
 if compiled:
-    def at_once(fn):
-        return lambda x: us.spmd(fn)(x)
-    total, joined = at_once(total), at_once(joined)
+    total, joined = us.spmd(total), us.spmd(joined)
 
 def wait(result):
     us.block_until_ready(result if not compiled else result[0])
