@@ -42,6 +42,8 @@ def join(member: Member, timeout_s: float) -> None:
         _forget_unused_devices()
         _initialize(member, timeout_s)
         _ours = True
+    if not xla_bridge.backends_are_initialized():
+        jax.config.update("jax_num_cpu_devices", 1)  # whatever the environment asks for: a replica has one device
     with _gloo_at(member.interface):
         _world.reserve(1, max(timeout_s, 600.0))
         found = jax.process_index(), jax.process_count()

@@ -1,4 +1,4 @@
-"""jax's own collectives under jit(shard_map(...)), for `unisync bench`."""
+"""jax's own collectives under jit(shard_map(...)), for `unisync bench`; over the devices of one process or several."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _AXIS = "replica"
 @contextlib.contextmanager
 def collective(op: str, value: PerReplica, engine: Any) -> Iterator[Callable[[], Any]]:
     """A function that does the collective on the replicas' arrays, once per call."""
-    mesh, spec = Mesh(list(engine.devices), (_AXIS,)), PartitionSpec(_AXIS)
-    arrays, size = list(value), len(value)
+    mesh, spec = Mesh(engine.sharding.mesh.devices, (_AXIS,)), PartitionSpec(_AXIS)
+    arrays, size = list(value), mesh.size
     shape = (size * arrays[0].shape[0], *arrays[0].shape[1:])
     x = jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, spec), arrays)
     mapped = jax.shard_map(_functions(size)[op], mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)

@@ -60,7 +60,8 @@ class DistributedEngine(LaunchedEngine):
     def __init__(self, member: Member, devices: Sequence[Any], timeout_s: float) -> None:
         super().__init__(_dispatch.load("jax"), member, devices[member.rank], timeout_s)
         self._programs = _Programs(devices, timeout_s, member.channel)
-        self._everywhere = NamedSharding(self._programs.sharding.mesh, _layout.SHARED)
+        self.sharding = self._programs.sharding
+        self._everywhere = NamedSharding(self.sharding.mesh, _layout.SHARED)
         self._compiled: dict[Any, Any] = {}
 
     # Running and moving
@@ -177,7 +178,7 @@ class _Programs(SharedProgramEngine):
             _failures.raise_explained(error, program.name)
             raise
         finally:
-            self._alarm.starting = None
+            self._alarm.started()
 
     def run_alone(self, compiled: Any, whole: Any) -> Any:
         """This process's part of the result of a compiled collective."""
@@ -190,7 +191,7 @@ class _Programs(SharedProgramEngine):
             _failures.raise_explained(error, "a collective")
             raise
         finally:
-            self._alarm.starting = None
+            self._alarm.started()
         return result
 
     def wait(self, x: Any) -> None:
@@ -205,12 +206,14 @@ class _Programs(SharedProgramEngine):
             return
         calls = [f"{e.op} of {e.dtype}{list(e.shape)}" for e in events]
         sites = tuple(f"{call} at {e.site}" for call, e in zip(calls, events, strict=True))
-        known = program in self._told
+        first = program not in self._told
         # The number of the comparison stands for whatever must be the same on all.
-        self._told[program] = f"{program.name} (program {self._agreed + 1})", sites
-        self._steps += not known
-        self._channel.step(self._steps - 1, *self._told[program])
+        text = f"{program.name} (program {self._agreed + 1})"
+        self._steps += first
+        self._channel.step(self._steps - 1, text, sites)
         self._alarm.starting = self._steps
+        # Later steps are of the shapes of any of the traces.
+        self._told[program] = text, sites if first else tuple(f"{e.op} of {e.dtype} at {e.site}" for e in events)
         self.agree([*zip(calls, sites, strict=True), (f"groups {groups}", f"groups {groups} in {program.name}")])
 
     def agree(self, calls: list[tuple[str, str]]) -> None:
@@ -284,6 +287,10 @@ class _ChannelAlarm(_pace.Alarm):
         self.compiling = False
         self.period_s = min(0.1, timeout_s / 8)
         jax.monitoring.register_event_duration_secs_listener(_Listener(self))
+
+    def started(self) -> None:
+        """The step is on its way."""
+        self.starting, self.compiling = None, False
 
     def check(self, waited_s: float) -> None:
         if self._channel.verdict is not None:
