@@ -1,4 +1,4 @@
-"""Collectives between plain threads with NumPy, for `unisync bench`."""
+"""Collectives between plain threads with NumPy, and between processes with mpi4py, for `unisync bench`."""
 
 from __future__ import annotations
 
@@ -24,3 +24,23 @@ def results(returned: list[Any]) -> list[Any]:
 
 def wait(value: PerReplica) -> None:
     """Nothing to wait for: NumPy has computed what it has returned."""
+
+
+def launched(op: str, x: np.ndarray, engine: Any) -> dict[str, Callable[[], np.ndarray]]:
+    """Ways of doing a collective of a launched world by mpi4py itself; the first has memory for the result at hand."""
+    comm, size = engine.comm, engine.size
+    shape = x.shape if op == "all_reduce" else (size * x.shape[0], *x.shape[1:])
+    call = comm.Allreduce if op == "all_reduce" else comm.Allgather
+    kept = np.empty(shape, x.dtype)
+
+    def to_the_same_memory() -> np.ndarray:
+        call(x, kept)
+        return kept
+
+    def to_new_memory() -> np.ndarray:
+        result = np.empty(shape, x.dtype)
+        call(x, result)
+        return result
+
+    name = f"comm.{call.__name__}"
+    return {f"{name} to the same memory": to_the_same_memory, f"{name} to new memory": to_new_memory}

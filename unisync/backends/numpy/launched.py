@@ -53,6 +53,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         _mpi.forget_shared_memory(comm)
         LaunchedEngine.__init__(self, _dispatch.load("numpy"), member, "cpu", timeout_s)
         self._mpi = mpi
+        self.comm = comm
         self._waiter = _mpi.Waiter(mpi, self.channel, timeout_s, self._label)
         self._world = self._last = _mpi.Peers(mpi, comm, self._waiter)
         self._groups: dict[tuple[int, ...], _mpi.Peers] = {}
@@ -98,15 +99,17 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
     def plain_gather(self, x: Any, groups: Groups | None) -> Any:
         peers, host = self._peers(groups), _contiguous(x)
         self._last = peers
+        if peers.meet(_mpi.number_of(("all_gather", host.shape, host.dtype.char))):
+            result = self._results.empty((peers.size * host.shape[0], *host.shape[1:]), host.dtype)
+            self._run(peers.comm.Iallgather, _bytes(host), _bytes(result))
+            return result
         lengths = peers.meet_with(_mpi.number_of(("all_gather", host.shape[1:], host.dtype.char)), host.shape[0])
         if lengths is None:
             raise self._mismatch()
         result = self._results.empty((sum(lengths), *host.shape[1:]), host.dtype)
-        if result.size:
-            row = result.nbytes // result.shape[0]
-            counts = [length * row for length in lengths]
-            into = [_bytes(result), counts, _offsets(counts), self._mpi.BYTE]
-            self._run(peers.comm.Iallgatherv, _bytes(host), into)
+        counts = [length * (result.nbytes // max(1, result.shape[0])) for length in lengths]
+        into = [_bytes(result), counts, _offsets(counts), self._mpi.BYTE]
+        self._run(peers.comm.Iallgatherv, _bytes(host), into)
         return result
 
     def lengths(self, own: int, groups: Groups | None) -> list[int]:
