@@ -207,8 +207,9 @@ class _Programs(SharedProgramEngine):
         calls = [f"{e.op} of {e.dtype}{list(e.shape)}" for e in events]
         sites = tuple(f"{call} at {e.site}" for call, e in zip(calls, events, strict=True))
         first = program not in self._told
-        # The number of the comparison stands for whatever must be the same on all.
-        text = f"{program.name} (program {self._agreed + 1})"
+        # The number of the comparison stands for whatever must be the same on all. A trace for other shapes keeps the
+        # first one's: the step has been noted under that, and may have been reported.
+        text = f"{program.name} (program {self._agreed + 1})" if first else self._told[program][0]
         self._steps += first
         self._channel.step(self._steps - 1, text, sites)
         self._alarm.starting = self._steps
