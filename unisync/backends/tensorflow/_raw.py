@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from unisync.backends.tensorflow import _device, _fast
@@ -24,6 +26,9 @@ _NATIVE = frozenset({tf.float16, tf.float32, tf.float64, tf.int32, tf.int64})
 
 _SUMMED = frozenset({tf.float32, tf.float64, tf.int32, tf.int64})
 """What the ring reduces by itself."""
+
+_MESSAGE_BYTES = 8 * 2**10
+"""Up to so many bytes, arrays of any length are gathered by one message of each process: 4 KB take 0.6 ms, not 1.1."""
 
 _WITHOUT_TOKEN = frozenset({"CollectiveBcastSendV2", "CollectiveBcastRecvV2"})
 
@@ -79,6 +84,36 @@ class Wire:
             parts = tf.split(whole, len(group))
             whole = tf.concat([parts[order.index(r)] for r in group], 0)
         return restored(whole)
+
+    def gather_at_once(self, x: Any, group: tuple[int, ...]) -> Any:
+        """As gather, of a tensor with a value; arrays may differ in length along axis 0.
+
+        A first message of one size for all tells lengths, and holds the array if it is small.
+
+        Raises:
+            ValueError: arrays differ in dtype or in another axis.
+        """
+        rest = tuple(x.shape[1:])
+        row_bytes = x.dtype.size * math.prod(rest)
+        kind = zlib.crc32(f"{x.dtype.name} {rest}".encode())
+        message = np.zeros(2 + _MESSAGE_BYTES // 8, np.int64)
+        message[:2] = x.shape[0], kind
+        if x.shape[0] * row_bytes <= _MESSAGE_BYTES:
+            message[2:].view(np.uint8)[: x.shape[0] * row_bytes] = x.numpy().reshape(-1).view(np.uint8)
+        messages = self.gather(tf.constant(message), group).numpy().reshape(len(group), -1)
+        if (messages[:, 1] != kind).any():
+            raise ValueError("arrays must be of one dtype, and of one shape beside axis 0")
+        lengths = messages[:, 0].tolist()
+        longest = max(lengths)
+        if longest * row_bytes <= _MESSAGE_BYTES:
+            parts = [m[2:].view(np.uint8)[: n * row_bytes] for m, n in zip(messages, lengths, strict=True)]
+            whole = np.concatenate(parts).view(x.dtype.as_numpy_dtype)
+            return tf.constant(whole.reshape(sum(lengths), *rest))
+        if min(lengths) == longest:
+            return self.gather(x, group)
+        padded = tf.pad(x, [[0, longest - x.shape[0]]] + [[0, 0]] * len(rest))
+        parts = tf.split(self.gather(padded, group), len(group))
+        return tf.concat([part[:n] for part, n in zip(parts, lengths, strict=True)], 0)
 
     def all_to_all(self, x: Any, group: tuple[int, ...]) -> Any:
         """x[j], the j-th along axis 0 of as many as members, to member j."""

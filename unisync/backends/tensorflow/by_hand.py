@@ -1,4 +1,5 @@
-"""tf.distribute's own collectives under tf.function(strategy.run(...)), for `unisync bench`."""
+"""TensorFlow's own collectives, to compare with: under tf.function(strategy.run(...)) in one process, raw between
+several."""
 
 from __future__ import annotations
 
@@ -60,4 +61,24 @@ def results(returned: Any) -> list[Any]:
 
 def wait(value: PerReplica) -> None:
     """Until the arrays of a result are computed."""
-    block_until_ready(value.native.tensors if isinstance(value.native, Form) else list(value))
+    native = getattr(value, "native", None)
+    block_until_ready(native.tensors if isinstance(native, Form) else list(value))
+
+
+def launched(op: str, x: Any, engine: Any) -> dict[str, Callable[[], Any]]:
+    """Ways of doing a collective of a launched world by the raw op; each returns new memory, as unisync's does."""
+    with tf.device(engine.devices[0]):
+        token = tf.Variable(0.0, trainable=False)
+    keys = {"group_size": engine.size, "group_key": _KEYS[op], "instance_key": _KEYS[op] + x.shape[0]}
+
+    def raw(x: Any) -> Any:
+        given = {"input": x, "ordering_token": [token.handle], **keys}
+        if op == "all_gather":
+            return tf.raw_ops.CollectiveGatherV2(**given)
+        return tf.raw_ops.CollectiveReduceV2(merge_op="Add", final_op="Id", **given)
+
+    compiled = tf.function(raw, autograph=False)
+    return {f"tf.function, {op} V2": lambda: compiled(x), f"eager {op} V2": lambda: raw(x)}
+
+
+_KEYS = {"all_reduce": 101_000, "all_gather": 102_000}  # of groups; those of instances follow, one for each length

@@ -142,16 +142,14 @@ class MultiWorker(LaunchedEngine, DifferentiableEngine):
 
     def plain_gather(self, x: Any, groups: Groups | None) -> Any:
         group = self._group("all_gather", groups)
-        lengths = self.lengths(x.shape[0], groups)
-        longest = max(lengths)
-        if not longest:
-            return tf.identity(x)
+        if not tf.executing_eagerly():
+            self.lengths(x.shape[0], groups)
+            return self._wire.gather(x, group)
         with self._explained:
-            if min(lengths) == longest:
-                return self._wire.gather(x, group)
-            padded = tf.pad(x, [[0, longest - x.shape[0]]] + [[0, 0]] * (x.shape.rank - 1))
-            parts = tf.split(self._wire.gather(padded, group), len(group))
-            return tf.concat([part[:length] for part, length in zip(parts, lengths, strict=True)], 0)
+            try:
+                return self._wire.gather_at_once(x, group)
+            except ValueError as error:  # the coordinator sees it too, and knows the lines
+                raise self.channel.explain(error, "all_gather") from error
 
     def plain_reduce_scatter(self, x: Any, groups: Groups | None) -> Any:
         group = self._group("reduce_scatter", groups)
