@@ -47,4 +47,31 @@ def results(returned: Any) -> list[Any]:
 
 def wait(value: PerReplica) -> None:
     """Until the arrays of a result are computed."""
-    jax.block_until_ready(value.native)
+    jax.block_until_ready(getattr(value, "native", value))
+
+
+def launched(op: str, x: jax.Array, engine: Any) -> dict[str, Callable[[], jax.Array]]:
+    """Ways of doing a collective of a launched world by jax itself; the first is of a process's own array."""
+    mesh, spec = Mesh(engine.sharding.mesh.devices, (_AXIS,)), PartitionSpec(_AXIS)
+    sharding, shape = NamedSharding(mesh, spec), (mesh.size * x.shape[0], *x.shape[1:])
+    mapped = jax.shard_map(_functions(mesh.size)[op], mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    compiled = jax.jit(mapped)
+    whole = jax.make_array_from_single_device_arrays(shape, sharding, [x])
+
+    def of_own_array() -> jax.Array:
+        return compiled(jax.make_array_from_single_device_arrays(shape, sharding, [x])).addressable_data(0)
+
+    return {
+        "jit(shard_map) of a process's own array": of_own_array,
+        "jit(shard_map) of a global array": lambda: compiled(whole).addressable_data(0),
+    }
+
+
+def launched_program(op: str, value: PerReplica, engine: Any) -> dict[str, Callable[[], jax.Array]]:
+    """As `launched`, of a per-replica value, which stays global from call to call."""
+    mesh, spec = Mesh(engine.sharding.mesh.devices, (_AXIS,)), PartitionSpec(_AXIS)
+    mapped = jax.shard_map(_functions(mesh.size)[op], mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    compiled, own = jax.jit(mapped), value[0]
+    shape = (mesh.size * own.shape[0], *own.shape[1:])
+    whole = jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, spec), [own])
+    return {"jit(shard_map) of a global array": lambda: compiled(whole)}
