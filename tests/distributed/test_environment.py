@@ -43,7 +43,9 @@ def test_unisync_run():
 
 def test_by_hand():
     found = place({"UNISYNC_RANK": "1", "UNISYNC_SIZE": "2", "UNISYNC_COORDINATOR": "127.0.0.1:4711"})
-    assert found == Place("UNISYNC_RANK", 1, 2, 1, 2, "", ("127.0.0.1", 4711), address="127.0.0.1")
+    assert found == Place(
+        "whoever set UNISYNC_RANK", 1, 2, 1, 2, "", ("127.0.0.1", 4711), served=True, address="127.0.0.1"
+    )
 
 
 @pytest.mark.parametrize(

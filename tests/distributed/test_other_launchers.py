@@ -56,6 +56,7 @@ def by_hand():
     port = free_port()
     return lambda rank: {
         "UNISYNC_RANK": str(rank), "UNISYNC_SIZE": "2", "UNISYNC_COORDINATOR": f"127.0.0.1:{port}",
+        "UNISYNC_JOB": "secret",
     }  # fmt: skip
 
 

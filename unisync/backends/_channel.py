@@ -77,7 +77,6 @@ class Channel:
         rank: this process's rank.
         size: how many ranks there are.
         connect_s: how long to try to connect.
-        keeper: who holds the coordinator, in words.
 
     Attributes:
         verdict: why the world cannot go on; None as long as it can.
@@ -92,9 +91,8 @@ class Channel:
         rank: int,
         size: int,
         connect_s: float = 60.0,
-        keeper: str = "the launcher",
     ) -> None:
-        self.rank, self.size, self._keeper = rank, size, keeper
+        self.rank, self.size = rank, size
         self.verdict: Verdict | None = None
         self.generation = 0
         self._pid = os.getpid()
@@ -107,7 +105,7 @@ class Channel:
         self._period_s = PERIOD_S
         self._kick = threading.Event()
         self._callbacks: list[Callable[[Verdict], None]] = []
-        self._socket, self._lines = _connected(addresses, job, rank, size, connect_s)
+        self._socket, self._keeper = _connected(addresses, job, rank, size, connect_s)
         self.own_address: str = self._socket.getsockname()[0]
         # A forked child (a data loader's worker) must not keep the connection open when this process has gone.
         os.register_at_fork(after_in_child=self._forget)
@@ -305,8 +303,9 @@ class Channel:
 
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError):
+            lines = Lines()
             while data := self._socket.recv(1 << 20):
-                for message in self._lines.feed(data):
+                for message in lines.feed(data):
                     self._handle(message)
         if not self._orderly and not self._closed:
             text = f"{self._keeper} has gone, and with it the coordinator of the world"
@@ -371,7 +370,7 @@ class Channel:
 
 def _connected(
     addresses: Sequence[tuple[str, int]], job: str, rank: int, size: int, connect_s: float
-) -> tuple[socket.socket, Lines]:
+) -> tuple[socket.socket, str]:
     end = time.monotonic() + connect_s
     why = "no answer"
     while True:
@@ -390,7 +389,7 @@ def _connected(
         time.sleep(0.05)
 
 
-def _greeted(address: tuple[str, int], job: str, rank: int, size: int, timeout_s: float) -> tuple[socket.socket, Lines]:
+def _greeted(address: tuple[str, int], job: str, rank: int, size: int, timeout_s: float) -> tuple[socket.socket, str]:
     connection = socket.create_connection(address, timeout=timeout_s)
     try:
         keep_alive(connection)
@@ -409,7 +408,7 @@ def _greeted(address: tuple[str, int], job: str, rank: int, size: int, timeout_s
         if answer.get("t") != "welcome":
             raise ValueError("no coordinator listens there")
         connection.settimeout(None)  # a limit left on it would end healthy worlds after some silence
-        return connection, Lines()
+        return connection, str(answer.get("keeper"))
     except BaseException:
         connection.close()
         raise

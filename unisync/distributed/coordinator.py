@@ -55,6 +55,7 @@ class Coordinator:
         host: the address to listen at.
         port: the port; 0 for any that is free.
         on_verdict: called once, in the coordinator's thread.
+        keeper: whose process holds it, in words.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class Coordinator:
         host: str = "127.0.0.1",
         port: int = 0,
         on_verdict: Callable[[Verdict], None] | None = None,
+        keeper: str = "the launcher",
     ) -> None:
-        self.size, self.job = size, job
+        self.size, self.job, self._keeper = size, job, keeper
         self._on_verdict = on_verdict
         self._lock = threading.RLock()  # guards the judge, which launchers tell of exits from their own threads
         self._judge = Judge(size)
@@ -78,7 +80,8 @@ class Coordinator:
         self._later: list[tuple[float, _Peer, int, Callable[[], Any]]] = []
         self._told = False
         self._asked_again = False
-        self._listener = socket.create_server((host, port), backlog=max(256, 2 * size))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family, backlog=max(256, 2 * size))
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
@@ -271,7 +274,7 @@ class Coordinator:
         peer.rank, peer.lines.limit = rank, None
         self._peers[rank] = peer
         self._judge.joined(rank, now)
-        self._send(peer, {"t": "welcome"})
+        self._send(peer, {"t": "welcome", "keeper": self._keeper})
         if self._told and self.verdict is not None:
             v = self.verdict
             self._send(peer, {"t": "verdict", "kind": v.kind, "rank": v.rank, "text": v.text})

@@ -33,7 +33,7 @@ class Place:
         job: what tells this job from others on the same machines.
         coordinator: host and port of the coordinator; None if no variable says where it may be.
         ports: how many ports, from that one on, it may be at.
-        served: whether the launcher holds the coordinator; else rank 0 does.
+        served: whether the launcher may hold the coordinator; if it does not, rank 0 does.
         address: this machine's address for the others; None if it follows from the way to the coordinator.
         timeout_s: the default of `timeout_s`; None if it is not set.
     """
@@ -94,15 +94,14 @@ def _unisync(env: Mapping[str, str]) -> Place | None:
         return None
     rank, size = _number(env, "UNISYNC_RANK"), _number(env, "UNISYNC_SIZE")
     local_rank, local_size = _number(env, "UNISYNC_LOCAL_RANK", rank), _number(env, "UNISYNC_LOCAL_SIZE", size)
-    by_launcher = bool(env.get("UNISYNC_JOB"))
     return Place(
-        "unisync run" if by_launcher else "UNISYNC_RANK",
+        "unisync run" if env.get("UNISYNC_JOB") else "whoever set UNISYNC_RANK",
         rank,
         size,
         local_rank,
         local_size,
         coordinator=_host_port(env, "UNISYNC_COORDINATOR"),
-        served=by_launcher,
+        served=True,
         address="127.0.0.1" if local_size == size else None,
     )
 

@@ -26,6 +26,9 @@ from unisync.errors import StateError
 if TYPE_CHECKING:  # few processes are a coordinator too
     from unisync.distributed.coordinator import Coordinator
 
+KEEPER = "rank 0"
+"""Who holds a coordinator that is made here."""
+
 CONNECT_S = 300.0
 """How long a process waits for the coordinator, unless the launcher was told a timeout."""
 
@@ -63,21 +66,32 @@ def member(keeps_mpi: bool = False) -> Member:
 
 def _join(found: Place, keeps_mpi: bool) -> Member:
     coordinator = None
-    if not found.served and found.coordinator is None:
+    if found.coordinator is None:
         found, coordinator = _meet_over_mpi(found, keeps_mpi)
-    elif not found.served and found.rank == 0:
+    elif found.rank == 0 and not (found.served and _listens(found.coordinator)):
         coordinator = _hosted(found)
-    assert found.coordinator is not None
-    host, port = found.coordinator
-    addresses = (
-        [(host, port + i) for i in range(found.ports)] if coordinator is None else [(host, coordinator.address[1])]
-    )
-    keeper = "the launcher" if found.served else "rank 0"
-    channel = Channel(addresses, found.job, found.rank, found.size, found.timeout_s or CONNECT_S, keeper)
+    channel = _connected(found, None if coordinator is None else coordinator.address[1])
     _channel.set_current(channel)
     _leave_well(channel, coordinator)
     address = found.address or channel.own_address
     return Member(found.rank, found.size, found.local_rank, found.local_size, address, interface(address), channel)
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    """Whether a launcher's coordinator is there, which listens before its processes start."""
+    try:
+        socket.create_connection(address, timeout=10.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _connected(found: Place, port: int | None) -> Channel:
+    """The channel to the coordinator; if its port is not known, at one of those where it may be."""
+    assert found.coordinator is not None
+    host, first = found.coordinator
+    ports = range(first, first + found.ports) if port is None else (port,)
+    return Channel([(host, p) for p in ports], found.job, found.rank, found.size, found.timeout_s or CONNECT_S)
 
 
 def _hosted(found: Place) -> Coordinator:
@@ -91,7 +105,7 @@ def _hosted(found: Place) -> Coordinator:
     for bound in (host, ""):
         for port in range(first, first + found.ports):
             try:
-                coordinator = Coordinator(found.size, found.job, bound, port)
+                coordinator = Coordinator(found.size, found.job, bound, port, keeper=KEEPER)
             except OSError as error:
                 why = error
             else:
@@ -125,7 +139,7 @@ def _meet_over_mpi(found: Place, keeps_mpi: bool) -> tuple[Place, Coordinator | 
     if found.rank == 0:
         local = found.local_size == found.size
         host = found.address or ("127.0.0.1" if local else socket.gethostbyname(socket.gethostname()))
-        coordinator = Coordinator(found.size, secrets.token_hex(12), host, 0)
+        coordinator = Coordinator(found.size, secrets.token_hex(12), host, 0, keeper=KEEPER)
         coordinator.start()
         told = (host, coordinator.address[1], coordinator.job)
     told = comm.bcast(told)

@@ -201,6 +201,8 @@ class Judge:
         return [rank for ranks in sides for rank in ranks[:2]]
 
     def _left(self, now: float) -> Verdict | None:
+        if all(m.gone is None for m in self.members):
+            return None
         for waiter, m in enumerate(self.members):
             for gone in self.missing(waiter):
                 since = self.members[gone].gone
