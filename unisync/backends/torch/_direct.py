@@ -15,12 +15,22 @@ from typing import Any, final
 
 import torch
 
-from unisync.backends.torch._messages import SHORT_BYTES, Announced, announce, as_bytes, hash_of
+from unisync.backends.torch._messages import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    SHORT_BYTES,
+    Announced,
+    Swap,
+    announce,
+    as_bytes,
+    hash_of,
+)
 
 _NOW = 1  # the tag of collectives that are waited for where they are called
 _POSTED = 2  # of messages between two replicas
 _LATER = 16  # the first of the tags of those under way beside others
 _LATER_TAGS = 1024
+_KNOWN_SWAPS = 256
 
 _OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.add, "mean": torch.add, "prod": torch.mul, "max": torch.maximum, "min": torch.minimum,
@@ -44,14 +54,31 @@ class Direct:
     def __init__(self, pg: Any, rank: int) -> None:
         self._pg, self._rank = pg, rank
         self._started = 0
+        self._inboxes: dict[int, torch.Tensor] = {}
+        self._swaps: dict[Any, Swap] = {}
         self._posted: list[tuple[Any, torch.Tensor]] = []
 
     def all_reduce(self, x: torch.Tensor, op: str, members: Members, call: str) -> torch.Tensor:
-        data = as_bytes(x)
-        if len(members) > 2 and data.numel() > SHORT_BYTES:
+        if x.nbytes <= SHORT_BYTES:
+            own, arrived = members.index(self._rank), self._swapped(x, members, call)
+            parts = [part for part, _ in arrived]
+            return _total([*parts[:own], x, *parts[own:]], op)
+        if len(members) > 2:
             return self._by_slices(x, op, members, call)
-        expected, sent = self._swap(data, members, call, _NOW)
+        expected, sent = self._swap(as_bytes(x), members, call, _NOW)
         return _total(self._arrays(expected, sent, x, members, call, _NOW), op).reshape(x.shape)
+
+    def _swapped(self, x: torch.Tensor, members: Members, call: str) -> list[tuple[torch.Tensor, int]]:
+        """A short array to all other members; what has come from each, in buffers that the next call uses."""
+        key = call, x.shape, x.dtype, members
+        swap = self._swaps.get(key)
+        if swap is None:
+            if len(self._swaps) >= _KNOWN_SWAPS:
+                self._swaps.clear()
+            peers = [r for r in members if r != self._rank]
+            inboxes = [self._inboxes.setdefault(r, torch.empty(FRAME_BYTES, dtype=torch.uint8)) for r in peers]
+            swap = self._swaps[key] = Swap(self._pg, peers, inboxes, x, call)
+        return swap(x, _NOW)
 
     def _by_slices(self, x: torch.Tensor, op: str, members: Members, call: str) -> torch.Tensor:
         flat, place, count = x.reshape(-1), members.index(self._rank), len(members)
@@ -81,12 +108,28 @@ class Direct:
         row = math.prod(x.shape[1:]) * x.element_size()
         if row == 0:  # nothing to send but how many rows there are
             return x.new_empty((sum(self.lengths(x.shape[0], members)), *x.shape[1:]))
+        if x.nbytes <= SHORT_BYTES:
+            return self._gather_short(x, members, call)
         data = as_bytes(x)
         expected, sent = self._swap(data, members, call, _NOW)
         lengths = [expected[r].length(call) if r != self._rank else data.numel() for r in members]
         out = x.new_empty((sum(lengths) // row, *x.shape[1:]))
         self._fill(as_bytes(out).split(lengths), expected, sent, data, members)
         return out
+
+    def _gather_short(self, x: torch.Tensor, members: Members, call: str) -> torch.Tensor:
+        arrived, own = self._swapped(x, members, call), members.index(self._rank)
+        parts, works, row = [], [], math.prod(x.shape[1:]) * x.element_size()
+        for r, (part, length) in zip((r for r in members if r != self._rank), arrived, strict=True):
+            if length != x.nbytes:
+                part = x.new_empty((length // row, *x.shape[1:]))
+                if length > SHORT_BYTES:
+                    works.append(self._pg.recv([as_bytes(part)], r, _NOW))
+                else:
+                    as_bytes(part).copy_(self._inboxes[r][HEADER_BYTES : HEADER_BYTES + length])
+            parts.append(part)
+        _wait(works)
+        return torch.cat([*parts[:own], x, *parts[own:]])
 
     def lengths(self, own: int, members: Members) -> list[int]:
         """The numbers of the members."""

@@ -146,7 +146,8 @@ def _message(x: torch.Tensor) -> str:
 
 
 def _contiguous(x: torch.Tensor) -> torch.Tensor:
-    x = x.detach()
+    if x.requires_grad:
+        x = x.detach()
     return (x.resolve_conj().resolve_neg() if x.is_complex() else x).contiguous()
 
 
