@@ -19,6 +19,7 @@ from unisync._per_replica import PerReplica
 from unisync._types import Tree, bfloat16, float16, float32
 from unisync.backends._collectives import checked_result, noted
 from unisync.backends._engine import Engine, Groups, Handle, ReduceOp
+from unisync.backends._memory import Pool
 from unisync.backends._reduction import reduction, sum_of_slices
 from unisync.backends._rendezvous import SMALL_BYTES, Bring, Meeting, Run, Work, told
 from unisync.backends._workers import Worker, cores, stop
@@ -41,6 +42,7 @@ class ThreadEngine(Engine):
         self.size = len(devices)
         self.timeout_s = timeout_s
         self.rings = [Ring() for _ in devices]
+        self._pools = [Pool() for _ in devices]
         self._workers: list[Worker] = []
         self._local = threading.local()  # .run: the run that the thread belongs to
         self._run: Run | None = None
@@ -181,6 +183,8 @@ class ThreadEngine(Engine):
     def end(self) -> None:
         self._ended = True
         self._stop()
+        for pool in self._pools:
+            pool.clear()
         if self._restore is not None:
             self._restore()
             self._restore = None
@@ -201,7 +205,7 @@ class ThreadEngine(Engine):
         host = np.asarray(self.to_host(x), order="C")
         flat = host.reshape(-1)
         small = flat.nbytes * self._members(groups) <= SMALL_BYTES
-        value = [flat], [None if small else np.empty_like(flat)]
+        value = [flat], [None if small else self._pools[self._rank].empty_like(flat)]
         result = self._meet(x, (op, host.shape), groups, value, small, lambda values: reduction(values, [op]))
         return self.from_host(result[0].reshape(host.shape), x)
 
@@ -209,7 +213,8 @@ class ThreadEngine(Engine):
         hosts = [np.asarray(self.to_host(x), order="C") for x in xs]
         flats = [host.reshape(-1) for host in hosts]
         small = sum(flat.nbytes for flat in flats) * self._members(groups) <= SMALL_BYTES
-        value = flats, [None if small else np.empty_like(flat) for flat in flats]
+        pool = self._pools[self._rank]
+        value = flats, [None if small else pool.empty_like(flat) for flat in flats]
         call = [(op, host.shape, host.dtype) for op, host in zip(ops, hosts, strict=True)]
         results = self._meet(None, call, groups, value, small, lambda values: reduction(values, ops))
         return [self.from_host(r.reshape(h.shape), x) for r, h, x in zip(results, hosts, xs, strict=True)]
