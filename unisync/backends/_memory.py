@@ -1,24 +1,21 @@
 """Memory for large results that is used again once nobody sees it any more, because new memory is slow to write to.
 
-Python's own count of references tells who still sees a block: views of arrays, tensors made from them and buffers all
-hold the array that owns the memory.
+Python's own count of references tells whether a block is still seen: views of arrays, tensors made from them and
+buffers all hold the array that owns the memory.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
-POOL_BYTES = 128 * 2**20
-"""How much memory one pool remembers at most, in use or not."""
+POOL_BYTES = 256 * 2**20
+"""How much memory a pool remembers at most, in use or not."""
 
-MIN_BYTES = 256 * 2**10
-"""Below this, the allocator's own reuse is as good."""
-
-_LINE_BYTES = 64  # a line of the cache: vectors that straddle two are slow
+_LINE_BYTES = 64  # a line of the cache: rows begin with one
 
 
 @final
@@ -28,35 +25,39 @@ class Pool:
     def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
         self._blocks: list[np.ndarray] = []  # that used last at the end
         self._limit_bytes = limit_bytes
-        self._lock = threading.Lock()  # a replica that was left behind may come back to it
+        self._lock = threading.Lock()
 
-    def empty_like(self, x: np.ndarray) -> np.ndarray:
-        """An array of the size and dtype of flat x, holding anything, in memory that nobody else sees."""
-        if not MIN_BYTES <= x.nbytes <= self._limit_bytes or not _COUNTS:
-            return np.empty_like(x)
-        with self._lock:
-            block = self._take(x.nbytes + _LINE_BYTES)
-            self._blocks.append(block)
-            self._forget()
-            begin = -block.ctypes.data % _LINE_BYTES
-            return block[begin : begin + x.nbytes].view(x.dtype)
+    def rows(self, count: int, size: int, dtype: Any) -> np.ndarray:
+        """An array of shape (count, size), holding anything, in memory that nobody else sees."""
+        dtype = np.dtype(dtype)
+        stride = -(-size * dtype.itemsize // _LINE_BYTES) * _LINE_BYTES
+        block = self._block(count * stride + _LINE_BYTES)
+        begin = -block.ctypes.data % _LINE_BYTES
+        return np.ndarray((count, size), dtype, block, begin, (stride, dtype.itemsize))
 
     def clear(self) -> None:
         """Forget all blocks; those in use live as long as they are seen."""
         with self._lock:
             self._blocks.clear()
 
-    def _take(self, size: int) -> np.ndarray:
+    def _block(self, size: int) -> np.ndarray:
+        if size > self._limit_bytes or not _COUNTS:
+            return np.empty(size, np.uint8)
+        with self._lock:
+            block = self._unseen(size)
+            if block is None:
+                block = np.empty(size, np.uint8)
+            self._blocks.append(block)
+            total = sum(b.nbytes for b in self._blocks)
+            while total > self._limit_bytes:  # those used longest ago are left to who sees them
+                total -= self._blocks.pop(0).nbytes
+        return block
+
+    def _unseen(self, size: int) -> np.ndarray | None:
         for i in range(len(self._blocks)):
             if self._blocks[i].nbytes == size and _references(self._blocks, i) == _UNSEEN:
                 return self._blocks.pop(i)
-        return np.empty(size, np.uint8)
-
-    def _forget(self) -> None:
-        """Leave the blocks used longest ago to those who see them, down to the limit."""
-        total = sum(block.nbytes for block in self._blocks)
-        while total > self._limit_bytes + _LINE_BYTES:
-            total -= self._blocks.pop(0).nbytes
+        return None
 
 
 def _references(blocks: list[np.ndarray], i: int) -> int:
@@ -64,7 +65,7 @@ def _references(blocks: list[np.ndarray], i: int) -> int:
 
 
 _UNSEEN = _references([np.empty(0)], 0)
-"""The count of a block that only the pool holds; it differs between versions of Python."""
+"""The count of a block that only the pool holds; versions of Python count differently."""
 
 _COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether counts of references are exact: not where threads count apart, without the interpreter's lock."""
+"""Whether counts are exact: not without the interpreter's lock, where each thread has its own."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 from unisync._events import Ring, now_ns
+from unisync.backends._workers import spread
 from unisync.errors import CollectiveMismatchError, CollectiveTimeoutError, ReplicaFailedError
 
 SMALL_BYTES = 64 * 2**10
@@ -119,6 +120,8 @@ class Run:
         if bring.small:
             for part in range(work.parts):
                 work.do(part)  # type: ignore[misc]
+        else:
+            spread(rank, len(self.rings))  # before it wakes others, who would be put behind it
         with self.lock:
             self._check()
             meeting.state = 2 if bring.small else 1
@@ -139,10 +142,13 @@ class Run:
 
     def settle(self, rank: int, meeting: Meeting) -> Any:
         """The replica's result: wait until all have come, and do parts of the work until there is nothing left."""
+        last = meeting.state == 1
         self.wait(rank, meeting, 1)
         work = meeting.work
         assert work is not None
         if meeting.state < 2:
+            if not last:
+                spread(rank, len(self.rings))
             while (part := meeting.claim()) < work.parts:
                 work.do(part)  # type: ignore[misc]
                 with self.lock:

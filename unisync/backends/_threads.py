@@ -42,7 +42,7 @@ class ThreadEngine(Engine):
         self.size = len(devices)
         self.timeout_s = timeout_s
         self.rings = [Ring() for _ in devices]
-        self._pools = [Pool() for _ in devices]
+        self._pool = Pool()
         self._workers: list[Worker] = []
         self._local = threading.local()  # .run: the run that the thread belongs to
         self._run: Run | None = None
@@ -183,8 +183,7 @@ class ThreadEngine(Engine):
     def end(self) -> None:
         self._ended = True
         self._stop()
-        for pool in self._pools:
-            pool.clear()
+        self._pool.clear()
         if self._restore is not None:
             self._restore()
             self._restore = None
@@ -205,18 +204,15 @@ class ThreadEngine(Engine):
         host = np.asarray(self.to_host(x), order="C")
         flat = host.reshape(-1)
         small = flat.nbytes * self._members(groups) <= SMALL_BYTES
-        value = [flat], [None if small else self._pools[self._rank].empty_like(flat)]
-        result = self._meet(x, (op, host.shape), groups, value, small, lambda values: reduction(values, [op]))
+        result = self._meet(x, (op, host.shape), groups, [flat], small, lambda v: reduction(v, [op], self._pool))
         return self.from_host(result[0].reshape(host.shape), x)
 
     def all_reduce_separate(self, xs: Sequence[Any], ops: Sequence[str], groups: Groups | None) -> list[Any]:
         hosts = [np.asarray(self.to_host(x), order="C") for x in xs]
         flats = [host.reshape(-1) for host in hosts]
         small = sum(flat.nbytes for flat in flats) * self._members(groups) <= SMALL_BYTES
-        pool = self._pools[self._rank]
-        value = flats, [None if small else pool.empty_like(flat) for flat in flats]
         call = [(op, host.shape, host.dtype) for op, host in zip(ops, hosts, strict=True)]
-        results = self._meet(None, call, groups, value, small, lambda values: reduction(values, ops))
+        results = self._meet(None, call, groups, flats, small, lambda v: reduction(v, ops, self._pool))
         return [self.from_host(r.reshape(h.shape), x) for r, h, x in zip(results, hosts, xs, strict=True)]
 
     def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
@@ -422,8 +418,10 @@ class _Pending(Handle):
         self._run, self._rank = engine._current, engine._rank
         host = np.asarray(engine.to_host(x), order="C")
         self._shape = host.shape
-        value = [host.reshape(-1)], [None]
-        bring = engine._bring(x, (op, host.shape), groups, value, True, lambda values: reduction(values, [op]))
+        value = [host.reshape(-1)]
+        bring = engine._bring(
+            x, (op, host.shape), groups, value, True, lambda values: reduction(values, [op], engine._pool)
+        )
         self._meeting: Meeting | None = self._run.enter(self._rank, bring)
         self._result: Any = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import sys
@@ -57,6 +58,22 @@ def stop(workers: list[Worker]) -> None:
     for worker in workers:
         worker.join(1.0)
     workers.clear()
+
+
+def spread(rank: int, size: int) -> None:
+    """Move the calling thread to cores of its own, which it may then leave again.
+
+    Linux often wakes a thread on the core of the one that wakes it, and looks only milliseconds later whether another
+    is free (https://docs.kernel.org/scheduler/sched-domains.html): two replicas would take turns on one core.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    allowed = os.sched_getaffinity(0)
+    each = max(1, len(allowed) // size)
+    begin = rank * each % len(allowed)
+    with contextlib.suppress(OSError):  # a core that is being taken from the process
+        os.sched_setaffinity(0, sorted(allowed)[begin : begin + each])
+        os.sched_setaffinity(0, allowed)
 
 
 def cores() -> int:
