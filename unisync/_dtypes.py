@@ -124,6 +124,7 @@ def accumulator(dtype: DType) -> DType:
     return t.int64 if dtype == t.bool or dtype in KINDS["integral"] else dtype
 
 
+@functools.cache
 def bits(dtype: DType) -> int:
     """The size of one element in bits."""
     return 8 if dtype == t.bool else int("".join(c for c in dtype.removeprefix("b") if c.isdigit()))

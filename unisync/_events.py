@@ -58,10 +58,11 @@ class Ring:
 
     def end(self, event: Event, blocked_ns: int | None, resumed_ns: int | None) -> None:
         """Note its end."""
-        finished = event._replace(blocked_ns=blocked_ns, resumed_ns=resumed_ns, done_ns=now_ns())
-        for i in range(1, len(self.events) + 1):  # the event begun last, unless several are under way
-            if self.events[-i] is event:
-                self.events[-i] = finished
+        finished = Event(*event[:8], blocked_ns, resumed_ns, now_ns())
+        events = self.events
+        for i in range(-1, -len(events) - 1, -1):  # the event begun last, unless several are under way
+            if events[i] is event:
+                events[i] = finished
                 break
         if sink is not None:
             sink(finished)

@@ -30,7 +30,7 @@ def reduction(values: Sequence[Sequence[np.ndarray]], ops: Sequence[str], pool: 
     parts: list[tuple[Any, ...]] = []
     for xs, rows, op in zip(columns, outs, ops, strict=True):
         size = xs[0].size
-        step = min(-(-size // len(xs)), PART_BYTES // xs[0].itemsize) or 1
+        step = PART_BYTES // xs[0].itemsize if isinstance(rows, np.ndarray) else max(size, 1)
         parts += [(xs, rows, op, low, min(low + step, size)) for low in range(0, size, step)]
 
     def do(part: int) -> None:
@@ -46,23 +46,27 @@ def _rows(count: int, x: np.ndarray, pool: Pool) -> Sequence[np.ndarray]:
 
 
 def _reduce(xs: Sequence[np.ndarray], rows: Any, op: str, low: int, high: int) -> None:
-    ufunc = _UFUNCS["sum" if op == "mean" else op]
-    step = BLOCK_BYTES // xs[0].itemsize
-    block = np.empty(min(step, high - low), xs[0].dtype)
     with np.errstate(all="ignore"):
+        if not isinstance(rows, np.ndarray):  # separate arrays, which are small
+            _total(xs, op, rows[0])
+            for row in rows[1:]:
+                row[:] = rows[0]
+            return
+        step = BLOCK_BYTES // xs[0].itemsize
+        block = np.empty(min(step, high - low), xs[0].dtype)
         for begin in range(low, high, step):
             end = min(begin + step, high)
-            total = block[: end - begin]
-            ufunc(xs[0][begin:end], xs[1][begin:end], out=total)
-            for x in xs[2:]:
-                ufunc(total, x[begin:end], out=total)
-            if op == "mean":
-                np.divide(total, total.dtype.type(len(xs)), out=total)
-            if isinstance(rows, np.ndarray):
-                rows[:, begin:end] = total
-            else:
-                for row in rows:
-                    row[begin:end] = total
+            rows[:, begin:end] = _total([x[begin:end] for x in xs], op, block[: end - begin])
+
+
+def _total(xs: Sequence[np.ndarray], op: str, out: np.ndarray) -> np.ndarray:
+    ufunc = _UFUNCS["sum" if op == "mean" else op]
+    ufunc(xs[0], xs[1], out=out)
+    for x in xs[2:]:
+        ufunc(out, x, out=out)
+    if op == "mean":
+        np.divide(out, out.dtype.type(len(xs)), out=out)
+    return out
 
 
 def sum_of_slices(xs: list[np.ndarray], i: int) -> np.ndarray:

@@ -77,6 +77,7 @@ class Run:
     def __init__(self, rings: Sequence[Ring], timeout_s: float, where: Callable[[int], str]) -> None:
         size = len(rings)
         self.rings, self.timeout_s, self._where = rings, timeout_s, where
+        self._everyone = tuple(range(size))
         self.lock = threading.Lock()
         self.error: BaseException | None = None  # the one to raise in the end
         self.results: list[Any] = [None] * size
@@ -102,7 +103,7 @@ class Run:
     def enter(self, rank: int, bring: Bring) -> Meeting:
         """Come to the replica's next meeting, without waiting; the last to come sets the work going."""
         groups = bring.groups
-        members = tuple(range(len(self.rings))) if groups is None else next(g for g in groups if rank in g)
+        members = self._everyone if groups is None else next(g for g in groups if rank in g)
         with self.lock:
             self._check()
             meeting = self._meeting(rank, members, groups)

@@ -356,14 +356,14 @@ class ThreadEngine(Engine):
 
     def _meet(self, x: Any, call: Any, groups: Any, value: Any, small: bool, work: Callable[[list[Any]], Work]) -> Any:
         """The replica's result of a meeting with its group."""
-        run, rank = self._current, self._rank
+        run, rank = self._local.run, self._rank
         return run.settle(rank, run.enter(rank, self._bring(x, call, groups, value, small, work)))
 
     def _bring(
         self, x: Any, call: Any, groups: Any, value: Any, small: bool, work: Callable[[list[Any]], Work]
     ) -> Bring:
         noted_last = self._scope.ring.events[-1]  # has the dtype that x had before it was widened
-        dtype = None if x is None else str(self.backend.dtype_of(x))
+        dtype = None if x is None else self.backend.dtype_of(x)
         return Bring((call, dtype, noted_last.op, noted_last.dtype), groups, value, small, work)
 
     def _exchange(
