@@ -32,7 +32,7 @@ class Pool:
         dtype = np.dtype(dtype)
         stride = -(-size * dtype.itemsize // _LINE_BYTES) * _LINE_BYTES
         block = self._block(count * stride + _LINE_BYTES)
-        begin = -block.ctypes.data % _LINE_BYTES
+        begin = -block.__array_interface__["data"][0] % _LINE_BYTES
         return np.ndarray((count, size), dtype, block, begin, (stride, dtype.itemsize))
 
     def clear(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import queue
 import sys
@@ -66,14 +67,27 @@ def spread(rank: int, size: int) -> None:
     Linux often wakes a thread on the core of the one that wakes it, and looks only milliseconds later whether another
     is free (https://docs.kernel.org/scheduler/sched-domains.html): two replicas would take turns on one core.
     """
-    if not hasattr(os, "sched_setaffinity"):
+    here = _current_core()
+    if here is None:
         return
     allowed = os.sched_getaffinity(0)
     each = max(1, len(allowed) // size)
     begin = rank * each % len(allowed)
-    with contextlib.suppress(OSError):  # a core that is being taken from the process
-        os.sched_setaffinity(0, sorted(allowed)[begin : begin + each])
-        os.sched_setaffinity(0, allowed)
+    own = sorted(allowed)[begin : begin + each]
+    if here not in own:
+        with contextlib.suppress(OSError):  # a core that is being taken from the process
+            os.sched_setaffinity(0, own)
+            os.sched_setaffinity(0, allowed)
+
+
+def _find_current_core() -> Callable[[], int | None]:
+    if hasattr(os, "sched_setaffinity"):  # Linux, where the C library tells what Python does not
+        with contextlib.suppress(OSError, AttributeError):
+            return ctypes.PyDLL(None).sched_getcpu
+    return lambda: None
+
+
+_current_core = _find_current_core()
 
 
 def cores() -> int:
