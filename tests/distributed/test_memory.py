@@ -59,9 +59,8 @@ def test_what_is_kept_is_not_overwritten(pair):
     @settings(max_examples=30, deadline=None, derandomize=True, database=None)
     @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from((*KEEPERS, None)), st.integers(0, 4)), max_size=12))
     def check(steps):
-        kept, value = [], 0
-        for size, keep, drop in steps:
-            value += 1
+        kept = []
+        for value, (size, keep, drop) in enumerate(steps, 1):
             result = total(pair.scatter(np.full(2 * (LARGE + size % 2), value, np.float32)))
             for own in result:
                 assert np.all(numbers(own) == 2 * value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def reduction(values: Sequence[Sequence[np.ndarray]], ops: Sequence[str], pool: 
     return Work([list(own) for own in zip(*outs, strict=True)], len(parts), do)
 
 
-def _rows(count: int, x: np.ndarray, pool: Pool) -> Sequence[np.ndarray]:
+def _rows(count: int, x: np.ndarray, pool: Pool) -> np.ndarray | list[np.ndarray]:
     if x.nbytes < POOLED_BYTES:
         return [np.empty_like(x) for _ in range(count)]
     return pool.rows(count, x.size, x.dtype)
