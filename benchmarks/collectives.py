@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def _against_copies(world: us.World, backend: str) -> None:
         pairs = [(np.ones(LARGE // 4, np.float32), np.ones(LARGE // 4, np.float32)) for _ in range(IN_A_ROW)]
         return lambda: [np.copyto(target, source) for target, source in pairs]
 
-    def total(x: us.Tree) -> None:
+    def total(x: Any) -> None:
         us.all_reduce(x, op="sum")  # the result is dropped, as gradients are after a step
 
     values = [world.scatter(np.ones(REPLICAS * LARGE // 4, np.float32)) for _ in range(IN_A_ROW)]
