@@ -110,7 +110,9 @@ class Sequential(Layer):
     def apply(
         self, params: Params, state: State, x: Any, train: bool = False, key: Key | None = None
     ) -> tuple[Any, State]:
-        if not isinstance(params, Mapping) or not isinstance(state, Mapping):
+        if type(params) is not dict and not isinstance(params, Mapping) or (
+            type(state) is not dict and not isinstance(state, Mapping)
+        ):
             raise _not_dicts(self, params, state)
         new_state = state
         name, layer = "", self

@@ -28,18 +28,21 @@ def value_and_grad(
     flattener, aux_flattener = _tree.Flattener(), _tree.Flattener()
 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        outer = _depth.gradients
-        leaves, traced, structure = _leaves(tuple([args[i] for i in positions]), outer > 0, flattener)
+        nested = _depth.gradients > 0
+        leaves, traced, structure = _leaves(tuple([args[i] for i in positions]), nested, flattener)
         arguments = list(args)
         for i, tree in zip(positions, _tree.unflatten(structure, traced), strict=True):
             arguments[i] = tree
         with _Differentiating():
             result = fn(*arguments, **kwargs)
             value, aux = _value_and_aux(result, has_aux)
-            gradients = _gradients([value], traced, None, outer > 0)
-        if outer == 0:
+            gradients = _gradients_of_scalar(value, traced, nested)
+        if not nested:
             value = value.detach()
-            gradients = [_of_layout(g, x) for g, x in zip(gradients, leaves, strict=True)]
+            # Written out, since most are of the layout: what stands between a step's large kernels runs from cold caches.
+            gradients = [
+                g if g.stride() == x.stride() else _of_layout(g, x) for g, x in zip(gradients, leaves, strict=True)
+            ]
             if has_aux:
                 aux = _detached(aux, aux_flattener)
         gradient = _tree.unflatten(structure, gradients)
@@ -90,6 +93,8 @@ def _leaves(trees: tuple[Tree, ...], nested: bool, flattener: _tree.Flattener) -
     """
     # torch.compile traces through optree alone, not through what a flattener remembers.
     leaves, structure = (_tree if torch.compiler.is_compiling() else flattener).flatten(trees)
+    if not nested and all([type(x) is torch.Tensor and x.is_floating_point() for x in leaves]):
+        return leaves, [x.detach().requires_grad_() for x in leaves], structure
     for i, leaf in enumerate(leaves):
         if type(leaf) is torch.Tensor and leaf.is_floating_point():
             continue
@@ -110,6 +115,10 @@ def _leaves(trees: tuple[Tree, ...], nested: bool, flattener: _tree.Flattener) -
 
 
 def _value_and_aux(result: Any, has_aux: bool) -> tuple[torch.Tensor, Any]:
+    if has_aux and type(result) is tuple and len(result) == 2:
+        value, aux = result
+        if type(value) is torch.Tensor and value.ndim == 0 and value.is_floating_point():
+            return value, aux
     value, aux = result, None
     if has_aux:
         if not isinstance(result, tuple) or len(result) != 2:
@@ -127,6 +136,13 @@ def _value_and_aux(result: Any, has_aux: bool) -> tuple[torch.Tensor, Any]:
         got = str(value.dtype).removeprefix("torch.")
         raise ArgumentTypeError(f"`fn` must return a real floating-point scalar, got {got}. Try: us.astype.")
     return value, aux
+
+
+def _gradients_of_scalar(value: torch.Tensor, inputs: list[Any], create: bool) -> list[Any]:
+    if not value.requires_grad or not inputs:
+        return [torch.zeros_like(x) for x in inputs]
+    found = torch.autograd.grad(value, inputs, retain_graph=create, create_graph=create, allow_unused=True)
+    return [torch.zeros_like(x, requires_grad=False) if g is None else g for g, x in zip(found, inputs, strict=True)]
 
 
 def _gradients(outputs: list[Any], inputs: list[Any], cotangents: list[Any] | None, create: bool, retain: bool = False):
@@ -190,6 +206,8 @@ def stop_gradient(x: Tree, /) -> Tree:
 
 def _detached(x: Tree, flattener: Any) -> Tree:
     leaves, structure = (_tree if torch.compiler.is_compiling() else flattener).flatten(x)
+    if not leaves:
+        return x
     return _tree.unflatten(structure, [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
 
 
