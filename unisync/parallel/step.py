@@ -132,7 +132,7 @@ def _host_step(recipe: Recipe, m: Any, gradients: Callable[..., Any]) -> Callabl
         params: Tree, state: Tree, optimizer_state: Tree, ok: Any, x: Any, y: Any, weights: Any, key: Any
     ) -> Stepped:
         (loss, (outputs, new_state)), grads = gradients(params, state, x, y, weights, key)
-        metrics = batch_means(recipe.metrics, outputs, y, weights)
+        metrics = batch_means(recipe.metrics, outputs, y, weights) if recipe.metrics else ()
         if ok:
             ok = m.multi_all_finite([loss, *flatten(grads)[0]])
         if not ok:

@@ -40,7 +40,11 @@ def multi_add(
 
 def _writable(xs: Sequence[Any], *others: Sequence[Any]) -> bool:
     """Whether results may be written over xs: autograd does not record, and they are of the same dtypes."""
-    return _alike(xs, *others) and not any(map(_recorded, others))
+    dtypes = list(map(_dtype, xs))
+    for ys in others:
+        if list(map(_dtype, ys)) != dtypes or any(map(_is_recorded, ys)):
+            return False
+    return True
 
 
 def _cast(results: Any, xs: Sequence[Any]) -> list[Any]:
