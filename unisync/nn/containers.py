@@ -110,9 +110,7 @@ class Sequential(Layer):
     def apply(
         self, params: Params, state: State, x: Any, train: bool = False, key: Key | None = None
     ) -> tuple[Any, State]:
-        if type(params) is not dict and not isinstance(params, Mapping) or (
-            type(state) is not dict and not isinstance(state, Mapping)
-        ):
+        if not isinstance(params, (dict, Mapping)) or not isinstance(state, (dict, Mapping)):  # a dict is seen sooner
             raise _not_dicts(self, params, state)
         new_state = state
         name, layer = "", self

@@ -13,6 +13,7 @@ from unisync.data import as_batch
 from unisync.errors import DataError
 from unisync.functional.conversion import convert
 
+
 @final
 class Intake:
     """Takes batches in; knows the params' dtype and device, and how many classes the model tells apart.

@@ -41,7 +41,7 @@ def value_and_grad(
             gradients = _gradients_of_scalar(value, traced, nested, compiling)
         if not nested:
             value = value.detach()
-            # Written out, since most are of the layout: what stands between a step's large kernels runs from cold caches.
+            # Written out, since most are of the layout: what stands between large kernels runs from cold caches.
             gradients = [
                 g if g.stride() == x.stride() else _of_layout(g, x) for g, x in zip(gradients, leaves, strict=True)
             ]
@@ -54,7 +54,8 @@ def value_and_grad(
 
 
 def _untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """fn(whether torch.compile traces it, args, kwargs), which torch.compile leaves to eager torch unless it is set to trace torch.autograd.grad, as `jit` sets it.
+    """fn(whether it is traced, args, kwargs), which torch.compile leaves to eager torch unless it is set to trace
+    torch.autograd.grad, as `jit` sets it.
 
     It would break the graph in the midst of fn otherwise, across which the structure of a tree gets lost.
     """
@@ -64,7 +65,8 @@ def _untraced(fn: Callable[..., Any]) -> Callable[..., Any]:
             return fn(False, args, kwargs)
         if getattr(torch._dynamo.config, _TRACE_GRADIENTS, False):
             return fn(True, args, kwargs)
-        return torch.compiler.disable(fn)(False, args, kwargs)
+        eager: Any = torch.compiler.disable(fn)
+        return eager(False, args, kwargs)
 
     return call
 
@@ -96,7 +98,7 @@ def _leaves(trees: tuple[Tree, ...], nested: bool, flattener: Any) -> tuple[list
         ArgumentTypeError: an array is not of a real floating-point dtype; names its path.
     """
     leaves, structure = flattener.flatten(trees)
-    if not nested and all([type(x) is torch.Tensor and x.is_floating_point() for x in leaves]):
+    if not nested and False not in [type(x) is torch.Tensor and x.is_floating_point() for x in leaves]:
         return leaves, [x.detach().requires_grad_() for x in leaves], structure
     for i, leaf in enumerate(leaves):
         if type(leaf) is torch.Tensor and leaf.is_floating_point():

@@ -41,10 +41,7 @@ def multi_add(
 def _writable(xs: Sequence[Any], *others: Sequence[Any]) -> bool:
     """Whether results may be written over xs: autograd does not record, and they are of the same dtypes."""
     dtypes = list(map(_dtype, xs))
-    for ys in others:
-        if list(map(_dtype, ys)) != dtypes or any(map(_is_recorded, ys)):
-            return False
-    return True
+    return all(list(map(_dtype, ys)) == dtypes and not any(map(_is_recorded, ys)) for ys in others)
 
 
 def _cast(results: Any, xs: Sequence[Any]) -> list[Any]:
