@@ -6,22 +6,21 @@ Between threads an all-reduce of n bytes must at least read both arrays and writ
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 import unisync as us
-from benchmarks.paired import compare, show
-from unisync import _dispatch
-from unisync.backends import installed
+from benchmarks import each
+from benchmarks.paired import CONTROL, compare, show
 
 REPLICAS, SMALL, LARGE = 2, 4 * 2**10, 16 * 2**20
-CALLS = {SMALL: 20, LARGE: 1}
-ROUNDS = {SMALL: 100, LARGE: 40}
+CALLS = {SMALL: 20, LARGE: 5}
+ROUNDS = {SMALL: 200, LARGE: 200}
+IN_A_ROW = 5
 MAX_COPIES = 2.0  # an all-reduce of LARGE bytes, in copies of as many
 
 
@@ -47,6 +46,7 @@ def run(backend: str) -> None:
             show(f"{backend}, all_reduce of {size // 1024} KB, {REPLICAS} replicas, over by hand", found)
         if world.engine == "threads":
             _against_copies(ours, backend)
+            _in_a_row(world, backend)
 
 
 def _against_copies(ours: Callable[[], object], backend: str) -> None:
@@ -65,14 +65,35 @@ def _against_copies(ours: Callable[[], object], backend: str) -> None:
     print(f"At most {MAX_COPIES:g} times the copy: {verdict}.")
 
 
+def _in_a_row(world: us.World, backend: str) -> None:
+    """IN_A_ROW all-reduces against as many copies, each of arrays of its own, which nobody finds in the cache."""
+
+    def copies() -> Callable[[], object]:
+        pairs = [(np.ones(LARGE // 4, np.float32), np.ones(LARGE // 4, np.float32)) for _ in range(IN_A_ROW)]
+        return lambda: [np.copyto(target, source) for target, source in pairs]
+
+    def total(x: Any) -> None:
+        us.all_reduce(x, op="sum")  # the result is dropped, as gradients are after a step
+
+    values = [world.scatter(np.ones(REPLICAS * LARGE // 4, np.float32)) for _ in range(IN_A_ROW)]
+    one, several = us.spmd(total), us.spmd(lambda *xs: [total(x) for x in xs])
+    inside, outside = "us.all_reduce", "us.spmd of us.all_reduce"
+    candidates: dict[str, Callable[[], object]] = {
+        CONTROL: copies(),
+        "np.copyto": copies(),
+        inside: lambda: several(*values),
+        outside: lambda: [one(value) for value in values],
+    }
+    found = compare("np.copyto", candidates, rounds=ROUNDS[LARGE])
+    count = f"{IN_A_ROW} times {LARGE // 2**20} MB"
+    show(
+        f"{backend}, all_reduce of {count}, of arrays that nobody has in the cache, against one thread's copies", found
+    )
+
+
 def main() -> None:
-    """Measure every installed backend, each in its own process with one math thread."""
-    print("\n## Collectives")
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    for name in _dispatch.BACKENDS:
-        if installed(name):
-            environment = {**os.environ, **threads, "TF_CPP_MIN_LOG_LEVEL": "1"}
-            subprocess.run([sys.executable, "-m", "benchmarks.collectives", name], env=environment, check=True)
+    """Measure every installed backend."""
+    each.backend("collectives", "Collectives")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ On jax and TensorFlow one replica uses all cores already; there the figures are 
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -15,9 +13,9 @@ from functools import partial
 import numpy as np
 
 import unisync as us
+from benchmarks import each
 from benchmarks.paired import compare, show
-from unisync import _dispatch, losses
-from unisync.backends import installed
+from unisync import losses
 
 HIDDEN, BATCH, ROUNDS, REPLICAS = 1024, 512, 40, 2
 MAX_RATIO = {"numpy": 0.65, "torch": 0.65}
@@ -62,13 +60,8 @@ def loss_of(made: us.Trainer, batch: tuple[np.ndarray, np.ndarray]) -> float:
 
 
 def main() -> None:
-    """Measure every installed backend, each in its own process with one math thread."""
-    print("\n## Replicas in one process")
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    for name in _dispatch.BACKENDS:
-        if installed(name):
-            environment = {**os.environ, **threads, "TF_CPP_MIN_LOG_LEVEL": "1"}
-            subprocess.run([sys.executable, "-m", "benchmarks.replicas", name], env=environment, check=True)
+    """Measure every installed backend."""
+    each.backend("replicas", "Replicas in one process")
 
 
 if __name__ == "__main__":

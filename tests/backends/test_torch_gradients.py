@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import unisync as us  # noqa: E402
+from unisync.backends.torch import gradients  # noqa: E402
 from unisync.errors import TraceError  # noqa: E402
 
 
@@ -175,3 +176,19 @@ def test_jit_is_the_identity_unless_asked():
 
     f = lambda x: x  # noqa: E731
     assert m.jit(f) is f
+
+
+def test_without_the_engine_that_torch_does_not_promise(monkeypatch):
+    """Where torch's engine is not as it is known, torch.autograd.grad does the same."""
+
+    def loss(p):
+        return torch.sum(torch.sin(p["a"]) * 3.0), p["a"] + 1.0
+
+    params = {"a": torch.arange(4.0), "unused": torch.ones(2)}
+    (value, aux), gradient = us.value_and_grad(loss, has_aux=True)(params)
+    monkeypatch.setattr(gradients, "_engine", lambda: None)
+    (value2, aux2), gradient2 = us.value_and_grad(loss, has_aux=True)(params)
+    assert torch.equal(value, value2)
+    assert torch.equal(aux, aux2)
+    assert not aux.requires_grad
+    assert all(torch.equal(gradient[name], gradient2[name]) for name in params)

@@ -6,6 +6,7 @@ How many devices and threads jax has is settled once in a process, so what depen
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -191,6 +192,18 @@ def test_errors_of_the_function_come_through(world):
 
 
 # Collectives
+
+
+def test_an_all_reduce_is_one_instruction():
+    with us.backend("jax"), us.init_distributed(replicas=2, engine="shard_map") as world:
+        value = world.scatter(np.ones((8, 3), np.float32))
+        us.spmd(lambda x: us.all_reduce(x, op="sum"))(value)
+        (program,) = world._engine._programs
+        text = program._compiled.lower(value.native).compile().as_text()
+    main = text[text.index("ENTRY") :].splitlines()[1:]
+    operations = re.findall(r"= \S+ ([a-z-]+)\(", "\n".join(main))
+    assert operations.count("all-reduce") == 1
+    assert set(operations) == {"parameter", "bitcast", "all-reduce"}  # a bitcast costs nothing
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int8", "int64", "bool"])

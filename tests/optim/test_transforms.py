@@ -11,6 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 import unisync as us
 from unisync.errors import ArgumentError, ArgumentTypeError, MixedBackendsError, StateError, UnknownNameError
+from unisync.optim.base import Choice, step
+from unisync.parallel.step import keep
 
 o = us.optim
 RECIPES = ["sgd", "adam", "adamw", "rmsprop", "adagrad", "lion", "lamb"]
@@ -126,6 +128,20 @@ def test_donated_params_and_state_give_the_same(backend, name, wrap):
             params, state = optimizer.step(grads, state, params, donate=donate)
         results.append((params, state, grads))
     assert_equal(*results, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("wrap", [lambda t: t, lambda t: o.chain(o.freeze("1"), t), lambda t: o.partition({"0": t}, t)])
+def test_a_step_that_may_not_count(backend, name, wrap):
+    """Chosen array by array within the step it is what is chosen between whole trees after it."""
+    optimizer, params, grads = wrap(o.by_name(name, 0.1)), tree(), tree(value=-0.5)
+    params, state = optimizer.step(grads, optimizer.init(params), params)
+    for ok, wanted in ((True, optimizer.step(grads, state, params)), (False, (params, state))):
+        choice = Choice(us.asarray(ok))
+        new = step(optimizer, grads, state, params, choice=choice)
+        kept = keep(us.namespace(), choice.ok, new, (params, state), choice.made)
+        leaves = [(x, y) for x, y in zip(us.tree.leaves(kept), us.tree.leaves(wanted), strict=True) if us.is_array(y)]
+        assert_equal([x for x, _ in leaves], [y for _, y in leaves])
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"], indirect=True)

@@ -112,3 +112,25 @@ def test_a_buffer_that_is_filled_again(backend):
         return [(X[i % 5 : i % 5 + 4].copy(), Y[i % 5 : i % 5 + 4].copy()) for i in range(20)]
 
     assert losses_on(reusing(), epochs=1) == pytest.approx(losses_on(fresh(), epochs=1), rel=1e-5)
+
+
+def test_large_arrays_that_are_filled_again(backend):
+    """jax copies memory that is not aligned in a thread of its own, after the call that it was given to."""
+    draws = np.random.default_rng(0)
+    numbers = draws.normal(size=(10, 512, 1024)).astype(np.float32)
+    buffer = np.empty(512 * 1024 + 4, np.float32)[4:].reshape(512, 1024)
+    labels = np.zeros(512, np.int64)
+
+    def losses(take):
+        made = us.parallelize(us.nn.Linear(1024, 2), loss=us.losses.softmax_cross_entropy, optimizer=us.optim.sgd(1e-3))
+        results = []
+        for x in numbers:
+            results.append(made.step((take(x), labels)))
+            buffer[:] = 0
+        return [result.loss for result in results]
+
+    def filled(x):
+        buffer[:] = x
+        return buffer
+
+    assert losses(filled) == pytest.approx(losses(lambda x: x), rel=1e-5)

@@ -34,6 +34,8 @@ def packed(
     `shapes` are those of the results, if not the leaves' own; `rows_in` how many parts along axis 0 transform tells
     apart in what it gets, `rows_out` in what it returns.
     """
+    if len(leaves) == 1 and shapes is None and 0 not in leaves[0].shape:
+        return [transform(leaves[0])]
     results: list[Any] = [None] * len(leaves)
     for bucket in buckets(m, leaves) if len(leaves) > 1 else [[0] for _ in leaves]:
         out = [tuple(leaves[i].shape) if shapes is None else shapes[i] for i in bucket]

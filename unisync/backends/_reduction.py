@@ -1,4 +1,4 @@
-"""The adding-up of the thread engine: flat arrays that share memory, by chunks that fit in the cache."""
+"""The adding-up of the thread engine: flat arrays that share memory, by parts that fit in the cache."""
 
 from __future__ import annotations
 
@@ -7,45 +7,66 @@ from typing import Any
 
 import numpy as np
 
+from unisync.backends._memory import Pool
 from unisync.backends._rendezvous import Work
 
-CHUNK_BYTES = 2**20
-"""How much of each array is reduced at a time. Smaller chunks cost more hand-overs of the interpreter's lock."""
+PART_BYTES = 2**21
+"""How much of each array one part of the work is at most."""
+
+BLOCK_BYTES = 2**19
+"""How much of each array is reduced at a time, into memory that stays in the processor's cache, to be copied from there
+to all results. Smaller blocks cost more hand-overs of the interpreter's lock."""
+
+POOLED_BYTES = 2**18
+"""From this size on, results of a reduction lie in one block of a pool."""
 
 _UFUNCS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
-Brought = tuple[Sequence[np.ndarray], Sequence[np.ndarray | None]]
-"""What a member brings: flat arrays, and for each where its own copy of the result goes (None: anywhere)."""
-
-
-def reduction(values: Sequence[Brought], ops: Sequence[str]) -> Work:
-    """The reduction of each member's flat arrays in the order of replicas, by chunks, into arrays for each member."""
-    outs = [[np.empty_like(x) if out is None else out for x, out in zip(xs, os, strict=True)] for xs, os in values]
-    columns = [([xs[i] for xs, _ in values], [own[i] for own in outs], op) for i, op in enumerate(ops)]
-    chunks = []
-    for i, x in enumerate(values[0][0]):
-        step = max(1, CHUNK_BYTES // x.itemsize)
-        chunks += [(i, slice(low, min(low + step, x.size))) for low in range(0, x.size, step)]
+def reduction(values: Sequence[Sequence[np.ndarray]], ops: Sequence[str], pool: Pool) -> Work:
+    """The reduction of each member's flat arrays in the order of replicas, into memory for each member."""
+    columns = list(zip(*values, strict=True))
+    outs = [_rows(len(values), xs[0], pool) for xs in columns]
+    parts: list[tuple[Any, ...]] = []
+    for xs, rows, op in zip(columns, outs, ops, strict=True):
+        size = xs[0].size
+        step = PART_BYTES // xs[0].itemsize if isinstance(rows, np.ndarray) else max(size, 1)
+        parts += [(xs, rows, op, low, min(low + step, size)) for low in range(0, size, step)]
 
     def do(part: int) -> None:
-        i, place = chunks[part]
-        xs, own, op = columns[i]
-        _reduce(xs, own, op, place)
+        _reduce(*parts[part])
 
-    return Work(outs, len(chunks), do)
+    return Work([list(own) for own in zip(*outs, strict=True)], len(parts), do)
 
 
-def _reduce(xs: list[np.ndarray], outs: list[np.ndarray], op: str, place: slice) -> None:
-    first, ufunc = outs[0][place], _UFUNCS["sum" if op == "mean" else op]
+def _rows(count: int, x: np.ndarray, pool: Pool) -> np.ndarray | list[np.ndarray]:
+    if x.nbytes < POOLED_BYTES:
+        return [np.empty_like(x) for _ in range(count)]
+    return pool.rows(count, x.size, x.dtype)
+
+
+def _reduce(xs: Sequence[np.ndarray], rows: Any, op: str, low: int, high: int) -> None:
     with np.errstate(all="ignore"):
-        ufunc(xs[0][place], xs[1][place], out=first)
-        for x in xs[2:]:
-            ufunc(first, x[place], out=first)
-        if op == "mean":
-            np.divide(first, first.dtype.type(len(xs)), out=first)
-    for out in outs[1:]:
-        out[place] = first
+        if not isinstance(rows, np.ndarray):  # separate arrays, which are small
+            _total(xs, op, rows[0])
+            for row in rows[1:]:
+                row[:] = rows[0]
+            return
+        step = BLOCK_BYTES // xs[0].itemsize
+        block = np.empty(min(step, high - low), xs[0].dtype)
+        for begin in range(low, high, step):
+            end = min(begin + step, high)
+            rows[:, begin:end] = _total([x[begin:end] for x in xs], op, block[: end - begin])
+
+
+def _total(xs: Sequence[np.ndarray], op: str, out: np.ndarray) -> np.ndarray:
+    ufunc = _UFUNCS["sum" if op == "mean" else op]
+    ufunc(xs[0], xs[1], out=out)
+    for x in xs[2:]:
+        ufunc(out, x, out=out)
+    if op == "mean":
+        np.divide(out, out.dtype.type(len(xs)), out=out)
+    return out
 
 
 def sum_of_slices(xs: list[np.ndarray], i: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 from unisync._events import Ring, now_ns
+from unisync.backends._workers import spread
 from unisync.errors import CollectiveMismatchError, CollectiveTimeoutError, ReplicaFailedError
 
 SMALL_BYTES = 64 * 2**10
@@ -76,6 +77,7 @@ class Run:
     def __init__(self, rings: Sequence[Ring], timeout_s: float, where: Callable[[int], str]) -> None:
         size = len(rings)
         self.rings, self.timeout_s, self._where = rings, timeout_s, where
+        self._everyone = tuple(range(size))
         self.lock = threading.Lock()
         self.error: BaseException | None = None  # the one to raise in the end
         self.results: list[Any] = [None] * size
@@ -101,7 +103,7 @@ class Run:
     def enter(self, rank: int, bring: Bring) -> Meeting:
         """Come to the replica's next meeting, without waiting; the last to come sets the work going."""
         groups = bring.groups
-        members = tuple(range(len(self.rings))) if groups is None else next(g for g in groups if rank in g)
+        members = self._everyone if groups is None else next(g for g in groups if rank in g)
         with self.lock:
             self._check()
             meeting = self._meeting(rank, members, groups)
@@ -119,6 +121,8 @@ class Run:
         if bring.small:
             for part in range(work.parts):
                 work.do(part)  # type: ignore[misc]
+        else:
+            spread(rank, len(self.rings))  # before it wakes others, who would be put behind it
         with self.lock:
             self._check()
             meeting.state = 2 if bring.small else 1
@@ -139,10 +143,13 @@ class Run:
 
     def settle(self, rank: int, meeting: Meeting) -> Any:
         """The replica's result: wait until all have come, and do parts of the work until there is nothing left."""
+        last = meeting.state == 1
         self.wait(rank, meeting, 1)
         work = meeting.work
         assert work is not None
         if meeting.state < 2:
+            if not last:
+                spread(rank, len(self.rings))
             while (part := meeting.claim()) < work.parts:
                 work.do(part)  # type: ignore[misc]
                 with self.lock:

@@ -20,6 +20,7 @@ from unisync._types import Tree
 from unisync.backends._collectives import checked_result, noted
 from unisync.backends._derivatives import DifferentiableEngine
 from unisync.backends._engine import Groups, Handle, ReduceOp
+from unisync.backends._memory import Pool
 from unisync.backends._reduction import reduction, sum_of_slices
 from unisync.backends._rendezvous import SMALL_BYTES, Bring, Meeting, Run, Work, told
 from unisync.backends._workers import Worker, cores, stop
@@ -42,6 +43,7 @@ class ThreadEngine(DifferentiableEngine):
         self.size = len(devices)
         self.timeout_s = timeout_s
         self.rings = [Ring() for _ in devices]
+        self._pool = Pool()
         self._workers: list[Worker] = []
         self._local = threading.local()  # .run: the run that the thread belongs to
         self._run: Run | None = None
@@ -178,6 +180,7 @@ class ThreadEngine(DifferentiableEngine):
     def end(self) -> None:
         self._ended = True
         self._stop()
+        self._pool.clear()
         if self._restore is not None:
             self._restore()
             self._restore = None
@@ -188,17 +191,15 @@ class ThreadEngine(DifferentiableEngine):
         host = np.asarray(self.to_host(x), order="C")
         flat = host.reshape(-1)
         small = flat.nbytes * self._members(groups) <= SMALL_BYTES
-        value = [flat], [None if small else np.empty_like(flat)]
-        result = self._meet(x, (op, host.shape), groups, value, small, lambda values: reduction(values, [op]))
+        result = self._meet(x, (op, host.shape), groups, [flat], small, lambda v: reduction(v, [op], self._pool))
         return self.from_host(result[0].reshape(host.shape), x)
 
     def all_reduce_separate(self, xs: Sequence[Any], ops: Sequence[str], groups: Groups | None) -> list[Any]:
         hosts = [np.asarray(self.to_host(x), order="C") for x in xs]
         flats = [host.reshape(-1) for host in hosts]
         small = sum(flat.nbytes for flat in flats) * self._members(groups) <= SMALL_BYTES
-        value = flats, [None if small else np.empty_like(flat) for flat in flats]
         call = [(op, host.shape, host.dtype) for op, host in zip(ops, hosts, strict=True)]
-        results = self._meet(None, call, groups, value, small, lambda values: reduction(values, ops))
+        results = self._meet(None, call, groups, flats, small, lambda v: reduction(v, ops, self._pool))
         return [self.from_host(r.reshape(h.shape), x) for r, h, x in zip(results, hosts, xs, strict=True)]
 
     def start_all_reduce(self, x: Any, op: ReduceOp, groups: Groups | None) -> Handle:
@@ -316,14 +317,14 @@ class ThreadEngine(DifferentiableEngine):
 
     def _meet(self, x: Any, call: Any, groups: Any, value: Any, small: bool, work: Callable[[list[Any]], Work]) -> Any:
         """The replica's result of a meeting with its group."""
-        run, rank = self._current, self._rank
+        run, rank = self._local.run, self._rank
         return run.settle(rank, run.enter(rank, self._bring(x, call, groups, value, small, work)))
 
     def _bring(
         self, x: Any, call: Any, groups: Any, value: Any, small: bool, work: Callable[[list[Any]], Work]
     ) -> Bring:
         noted_last = self._scope.ring.events[-1]  # has the dtype that x had before it was widened
-        dtype = None if x is None else str(self.backend.dtype_of(x))
+        dtype = None if x is None else self.backend.dtype_of(x)
         return Bring((call, dtype, noted_last.op, noted_last.dtype), groups, value, small, work)
 
     def _exchange(
@@ -359,8 +360,10 @@ class _Pending(Handle):
         self._run, self._rank = engine._current, engine._rank
         host = np.asarray(engine.to_host(x), order="C")
         self._shape = host.shape
-        value = [host.reshape(-1)], [None]
-        bring = engine._bring(x, (op, host.shape), groups, value, True, lambda values: reduction(values, [op]))
+        value = [host.reshape(-1)]
+        bring = engine._bring(
+            x, (op, host.shape), groups, value, True, lambda values: reduction(values, [op], engine._pool)
+        )
         self._meeting: Meeting | None = self._run.enter(self._rank, bring)
         self._result: Any = None
 

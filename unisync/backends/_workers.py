@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import queue
 import sys
@@ -9,7 +11,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from unisync._events import PACKAGE
+from unisync._events import PACKAGE, now_ns
+
+PROMPT_NS = 300_000
+"""A move to another core that takes longer has waited for another program."""
+
+ALONE_NS = 1_000_000_000
+"""For how long threads are then left where they are."""
 
 _STANDARD_LIBRARY = os.path.dirname(threading.__file__) + os.sep
 
@@ -57,6 +65,44 @@ def stop(workers: list[Worker]) -> None:
     for worker in workers:
         worker.join(1.0)
     workers.clear()
+
+
+def spread(rank: int, size: int) -> None:
+    """Move the calling thread to cores of its own, which it may then leave again.
+
+    Linux often wakes a thread on the core of the one that wakes it, and looks only milliseconds later whether another
+    is free (https://docs.kernel.org/scheduler/sched-domains.html): two replicas would take turns on one core. Where
+    moving takes long, other programs have those cores, and threads are left alone for a while.
+    """
+    global _crowded_until_ns
+    here, begin_ns = _current_core(), now_ns()
+    if here is None or begin_ns < _crowded_until_ns:
+        return
+    allowed = os.sched_getaffinity(0)
+    each = max(1, len(allowed) // size)
+    first = rank * each % len(allowed)
+    own = sorted(allowed)[first : first + each]
+    if here in own:
+        return
+    with contextlib.suppress(OSError):  # a core that is being taken from the process
+        os.sched_setaffinity(0, own)
+        os.sched_setaffinity(0, allowed)
+    end_ns = now_ns()
+    if end_ns - begin_ns > PROMPT_NS:
+        _crowded_until_ns = end_ns + ALONE_NS
+
+
+_crowded_until_ns = 0
+
+
+def _find_current_core() -> Callable[[], int | None]:
+    if hasattr(os, "sched_setaffinity"):  # Linux, where the C library tells what Python does not
+        with contextlib.suppress(OSError, AttributeError):
+            return ctypes.PyDLL(None).sched_getcpu
+    return lambda: None
+
+
+_current_core = _find_current_core()
 
 
 def cores() -> int:

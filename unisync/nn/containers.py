@@ -110,12 +110,21 @@ class Sequential(Layer):
     def apply(
         self, params: Params, state: State, x: Any, train: bool = False, key: Key | None = None
     ) -> tuple[Any, State]:
-        if not isinstance(params, Mapping) or not isinstance(state, Mapping):
+        if not isinstance(params, (dict, Mapping)) or not isinstance(state, (dict, Mapping)):  # a dict is seen sooner
             raise _not_dicts(self, params, state)
         new_state = state
         name, layer = "", self
         try:
             for name, position, layer in zip(self.keys, self.positions, self.layers, strict=True):
+                if type(layer).apply is Layer.apply:
+                    try:  # what that does, written out: between the kernels of small layers each call counts
+                        x = layer.forward(params.get(name) or {}, x)
+                    except Exception as error:
+                        clear = _checks.bad_params(layer, params.get(name) or {}, error)
+                        if clear is error:
+                            raise
+                        raise clear from error
+                    continue
                 before = state.get(name) or {}
                 here = None if key is None else key.fold_in(position)
                 x, after = layer.apply(params.get(name) or {}, before, x, train, here)

@@ -72,6 +72,26 @@ class Transform:
         return step(self, grads, state, params, donate)
 
 
+@final
+class Choice:
+    """A step that counts only where a flag holds, which is known on the device alone.
+
+    What is read from an updated array is read after the choice: XLA then updates it in place. Chosen between the new
+    trees and the old ones in the end, each array of the state would be copied first, and a step of a small model takes
+    a tenth longer.
+
+    Attributes:
+        ok: array of shape ().
+        made: the arrays that were chosen: each stands where that one stood which it replaces.
+    """
+
+    __slots__ = ("made", "ok")
+
+    def __init__(self, ok: Any) -> None:
+        self.ok = ok
+        self.made: list[Any] = []
+
+
 class Updates:
     """What passes from part to part: the leaves of the updates and what belongs to them. Never changed once made.
 
@@ -79,7 +99,7 @@ class Updates:
     calls `values()`: a step of a whole chain ends in one fused params + factor · leaves / divisors.
     """
 
-    __slots__ = ("divisors", "donated", "factor", "leaves", "m", "params", "structure")
+    __slots__ = ("choice", "divisors", "donated", "factor", "leaves", "m", "params", "structure")
 
     def __init__(
         self,
@@ -90,6 +110,7 @@ class Updates:
         factor: Any = None,
         divisors: list[Any] | None = None,
         donated: bool = False,
+        choice: Choice | None = None,
     ) -> None:
         self.leaves = leaves
         self.params = params
@@ -98,6 +119,7 @@ class Updates:
         self.factor = factor  # None: one
         self.divisors = divisors  # None: ones
         self.donated = donated  # whether the arrays of params and state may be written over
+        self.choice = choice  # None: the update is made, whatever its numbers
 
     def values(self) -> list[Any]:
         """The numbers: factor · leaves / divisors."""
@@ -111,22 +133,32 @@ class Updates:
     def added_to(self, params: list[Any]) -> list[Any]:
         """params + values, in as few passes over memory as there are."""
         factor = 1.0 if self.factor is None else self.factor
+        spare = self.spare(params)
         if self.divisors is None:
-            return self.m.multi_add(params, self.leaves, alpha=factor, reuse=self.spare(params))
-        return self.m.multi_addcdiv(params, self.leaves, self.divisors, value=factor, reuse=self.spare(params))
+            return self.chosen(self.m.multi_add(params, self.leaves, alpha=factor, reuse=spare), params)
+        return self.chosen(self.m.multi_addcdiv(params, self.leaves, self.divisors, value=factor, reuse=spare), params)
 
     def spare(self, arrays: list[Any]) -> list[Any] | None:
         """Arrays of params or state as the `reuse` of the operation that reads them last."""
         return arrays if self.donated else None
 
+    def chosen(self, new: list[Any], old: list[Any]) -> list[Any]:
+        """What stands in the place of arrays of params or state after the step, to be read in their stead."""
+        choice = self.choice
+        if choice is None:
+            return new
+        leaves = self.m.multi_where(choice.ok, new, old)
+        choice.made += leaves
+        return leaves
+
     def replaced(self, leaves: list[Any], factor: Any = None, divisors: list[Any] | None = None) -> Updates:
         """The same place in the tree with other numbers."""
-        return Updates(leaves, self.params, self.structure, self.m, factor, divisors, self.donated)
+        return Updates(leaves, self.params, self.structure, self.m, factor, divisors, self.donated, self.choice)
 
     def scaled(self, factor: Any) -> Updates:
         """The updates times a Python number or 0-d array."""
         factor = factor if self.factor is None else self.factor * factor
-        return Updates(self.leaves, self.params, self.structure, self.m, factor, self.divisors, self.donated)
+        return self.replaced(self.leaves, factor, self.divisors)
 
     def needed_params(self, who: str) -> list[Any]:
         """The params' leaves.
@@ -167,7 +199,8 @@ class Part:
         init: Updates whose leaves and params are both the params → state.
         update: (Updates, state) → (Updates, state).
         frozen: path patterns of leaves that are hidden from all parts of the chain and get no update.
-        keeps: whether it may hold on to arrays that it is given, so that none may be updated in place.
+        keeps: whether it may hold on to arrays that it is given, so that none may be updated in place, or chosen where
+            it stands.
     """
 
     init: Callable[[Updates], Tree]
@@ -245,13 +278,15 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
     return tree.unflatten(structure, namespace(leaves[0]).multi_add(leaves, _follow(structure, updates, "updates")))
 
 
-def step(transform: Transform, grads: Tree, state: Tree, params: Tree, donate: bool) -> tuple[Tree, Tree]:
-    """See `Transform.step`."""
+def step(
+    transform: Transform, grads: Tree, state: Tree, params: Tree, donate: bool = False, choice: Choice | None = None
+) -> tuple[Tree, Tree]:
+    """See `Transform.step`. With a choice, what it has not made (of counts, of your own transforms) is left to do."""
     part = transform.part
     if part is None:
         updates, state = transform.update(grads, state, params)
         return apply_updates(params, updates), state
-    whole = _enter(grads, params, donate and not part.keeps)
+    whole = _enter(grads, params, donate and not part.keeps, None if part.keeps else choice)
     seen = restrict(whole, part.frozen)
     result, state = part.update(seen, state)
     leaves = result.added_to(seen.needed_params("step"))
@@ -316,7 +351,7 @@ def pick(updates: Updates, places: Sequence[int], structure: Any) -> Updates:
     leaves, divisors = updates.leaves, updates.divisors
     divisors = None if divisors is None else [divisors[i] for i in places]
     picked = [leaves[i] for i in places]
-    return Updates(picked, params, structure, updates.m, updates.factor, divisors, updates.donated)
+    return Updates(picked, params, structure, updates.m, updates.factor, divisors, updates.donated, updates.choice)
 
 
 def expand(leaves: list[Any], whole: Updates, frozen: tuple[str, ...], fill: list[Any] | None) -> list[Any]:
@@ -347,7 +382,7 @@ def substructure(structure: Any, kept: Sequence[int]) -> Any:
 _flattener = tree.Flattener()
 
 
-def _enter(grads: Tree, params: Tree | None, donated: bool = False) -> Updates:
+def _enter(grads: Tree, params: Tree | None, donated: bool = False, choice: Choice | None = None) -> Updates:
     leaves, structure = _flattener.flatten(grads)
     m = namespace(leaves[0]) if leaves else current_namespace()
     if params is None:
@@ -359,7 +394,7 @@ def _enter(grads: Tree, params: Tree | None, donated: bool = False) -> Updates:
         m = namespace(leaves[0], own[0])
         if [x.dtype for x in leaves] != [x.dtype for x in own]:  # so that the state stays in the params' dtypes
             leaves = [g if g.dtype == p.dtype else m.astype(g, p.dtype) for g, p in zip(leaves, own, strict=True)]
-    return Updates(leaves, own, structure, m, donated=donated)
+    return Updates(leaves, own, structure, m, None, None, donated, choice)
 
 
 def _follow(structure: Any, other: Tree, name: str) -> list[Any]:

@@ -50,7 +50,7 @@ def trace(momentum: float, nesterov: bool = False, dampening: float = 0.0) -> Tr
     def update(updates: Updates, state: Tree) -> tuple[Updates, Tree]:
         m, g, v = updates.m, updates.values(), updates.read(state["momentum"])
         if not dampening:
-            v = m.multi_add(g, v, alpha=momentum, reuse=updates.spare(v))
+            v = updates.chosen(m.multi_add(g, v, alpha=momentum, reuse=updates.spare(v)), v)
             state = {"momentum": updates.tree(v)}
         else:
             count = plain(state["count"])
@@ -94,7 +94,7 @@ def scale_by_adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -
     def update(updates: Updates, state: Tree) -> tuple[Updates, Tree]:
         m, g, count = updates.m, updates.values(), plain(state["count"]) + 1
         first = updates.read(state["first_moment"])
-        first = m.multi_lerp(first, g, weight=1.0 - beta1, reuse=updates.spare(first))
+        first = updates.chosen(m.multi_lerp(first, g, weight=1.0 - beta1, reuse=updates.spare(first)), first)
         second = _mean_square(updates, state["second_moment"], g, beta2)
         # √v̂ + eps = (√v + eps · root) / root: the division becomes part of the factor, one pass less over memory.
         root = square_root(one_minus_power(beta2, count, updates))
@@ -174,7 +174,7 @@ def scale_by_adagrad(initial_accumulator: float = 0.0, eps: float = 1e-10) -> Tr
     def update(updates: Updates, state: Tree) -> tuple[Updates, Tree]:
         m, g = updates.m, updates.values()
         total = updates.read(state["sum_of_squares"])
-        total = m.multi_addcmul(total, g, g, reuse=updates.spare(total))
+        total = updates.chosen(m.multi_addcmul(total, g, g, reuse=updates.spare(total)), total)
         return updates.replaced(g, divisors=m.multi_sqrt(total, shift=eps)), {"sum_of_squares": updates.tree(total)}
 
     return from_part(Part(init, update))
@@ -203,7 +203,7 @@ def scale_by_lion(beta1: float = 0.9, beta2: float = 0.99) -> Transform:
     def update(updates: Updates, state: Tree) -> tuple[Updates, Tree]:
         m, g, v = updates.m, updates.values(), updates.read(state["momentum"])
         leaves = m.multi_sign(m.multi_lerp(v, g, weight=1.0 - beta1))
-        v = m.multi_lerp(v, g, weight=1.0 - beta2, reuse=updates.spare(v))
+        v = updates.chosen(m.multi_lerp(v, g, weight=1.0 - beta2, reuse=updates.spare(v)), v)
         return updates.replaced(leaves), {"momentum": updates.tree(v)}
 
     return from_part(Part(lambda params: {"momentum": _zeros(params)}, update))
@@ -215,4 +215,5 @@ def _zeros(params: Updates) -> Tree:
 
 def _mean_square(updates: Updates, mean: Tree, g: list[Any], decay: float) -> list[Any]:
     leaves = updates.read(mean)
-    return updates.m.multi_mean_square(leaves, g, decay=decay, reuse=updates.spare(leaves))
+    means = updates.m.multi_mean_square(leaves, g, decay=decay, reuse=updates.spare(leaves))
+    return updates.chosen(means, leaves)

@@ -51,11 +51,11 @@ class StepLog:
         """All losses, after the arrays of all steps but the newest `leave` are read."""
         count = max(len(self._pending) - leave, 0)
         # The flag stays false from the first bad step on, so that the last one speaks for all.
-        sound = not count or bool(self._pending[count - 1].ok)
+        sound = not count or _flag(self._pending[count - 1].ok)
         for step in self._pending[:count]:
             if self.failed is not None:
                 break
-            if not sound and not bool(step.ok):
+            if not sound and not _flag(step.ok):
                 self.failed = step
                 break
             values = step.result.numbers()
@@ -166,6 +166,11 @@ class StepResult:
 
     def __repr__(self) -> str:
         return f"StepResult(loss={self.loss!r}, metrics={self.metrics!r})"
+
+
+def _flag(x: Any) -> bool:
+    item = getattr(type(x), "item", None)  # 5 µs against 44 for bool(x) on jax
+    return bool(x) if item is None else bool(item(x))
 
 
 def _number(x: Any) -> float:

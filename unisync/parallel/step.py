@@ -9,7 +9,7 @@ ok and all finite(loss, gradients) ─────────── keep ─ th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -119,11 +119,12 @@ def updating(
         if in_place and not _holds(m, new_state, params):
             params, optimizer_state = optimizer.step(grads, optimizer_state, params, donate=True)
             return Stepped(params, new_state, optimizer_state, ok, loss, metrics)
-        new_params, new_optimizer_state = update_params(optimizer, grads, optimizer_state, params)
         if on_host:
-            return Stepped(new_params, new_state, new_optimizer_state, ok, loss, metrics)
+            params, optimizer_state = update_params(optimizer, grads, optimizer_state, params)
+            return Stepped(params, new_state, optimizer_state, ok, loss, metrics)
+        new_params, new_optimizer_state, made = _update_where(ok, optimizer, grads, optimizer_state, params)
         new, old = (new_params, new_state, new_optimizer_state), (params, state, optimizer_state)
-        params, state, optimizer_state = keep(m, ok, new, old)
+        params, state, optimizer_state = keep(m, ok, new, old, made)
         return Stepped(params, state, optimizer_state, ok, loss, metrics)
 
     return step
@@ -139,7 +140,7 @@ def _host_step(recipe: Recipe, m: Any, gradients: Callable[..., Any]) -> Callabl
         params: Tree, state: Tree, optimizer_state: Tree, ok: Any, x: Any, y: Any, weights: Any, key: Any
     ) -> Stepped:
         (loss, (outputs, new_state)), grads = gradients(params, state, x, y, weights, key)
-        metrics = batch_means(recipe.metrics, outputs, y, weights)
+        metrics = batch_means(recipe.metrics, outputs, y, weights) if recipe.metrics else ()
         if ok:
             ok = m.multi_all_finite([loss, *flatten(grads)[0]])
         if not ok:
@@ -196,8 +197,25 @@ def update_params(optimizer: Any, grads: Tree, optimizer_state: Tree, params: Tr
     return apply_updates(params, updates), optimizer_state
 
 
-def keep(m: Any, ok: Any, new: Tree, old: Tree) -> Tree:
+def _update_where(ok: Any, optimizer: Any, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree, list[Any]]:
+    """(params, optimizer state, those of their arrays that are the new ones where ok holds and else the old ones)."""
+    if not updates_in_place(optimizer):
+        return *update_params(optimizer, grads, state, params), []
+    from unisync.optim import base
+
+    choice = base.Choice(ok)
+    return *base.step(optimizer, grads, state, params, choice=choice), choice.made
+
+
+def keep(m: Any, ok: Any, new: Tree, old: Tree, made: Sequence[Any] = ()) -> Tree:
     """The new trees where ok holds, else the old ones, chosen on the device. Python numbers are always the new ones.
+
+    Args:
+        m: the backend module.
+        ok: array of shape ().
+        new: trees.
+        old: trees of the same structure.
+        made: arrays of the new trees that were chosen already.
 
     Raises:
         ArgumentError: the structure changed in the step.
@@ -210,7 +228,9 @@ def keep(m: Any, ok: Any, new: Tree, old: Tree) -> Tree:
             f"a model's state and an optimizer's must keep their structure, got one that changed at {odd[:3]}. "
             "Try: make all entries in init."
         )
-    places = [i for i, (a, b) in enumerate(zip(leaves, before, strict=True)) if a is not b and is_array(a)]
+    done = set(map(id, made))
+    pairs = enumerate(zip(leaves, before, strict=True))
+    places = [i for i, (a, b) in pairs if a is not b and id(a) not in done and is_array(a)]
     chosen = m.multi_where(ok, [leaves[i] for i in places], [before[i] for i in places])
     for i, leaf in zip(places, chosen, strict=True):
         leaves[i] = leaf

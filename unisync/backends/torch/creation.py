@@ -26,6 +26,8 @@ def arange(
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> torch.Tensor:
+    if type(obj) is _np.ndarray and dtype is None and device is None and copy is None:
+        return _from_numpy(obj, None, None, None)
     dtype = None if dtype is None else _native(dtype)
     if isinstance(obj, torch.Tensor):
         return _changed(obj, dtype, device, copy)

@@ -40,7 +40,8 @@ def multi_add(
 
 def _writable(xs: Sequence[Any], *others: Sequence[Any]) -> bool:
     """Whether results may be written over xs: autograd does not record, and they are of the same dtypes."""
-    return _alike(xs, *others) and not any(map(_recorded, others))
+    dtypes = list(map(_dtype, xs))
+    return all(list(map(_dtype, ys)) == dtypes and not any(map(_is_recorded, ys)) for ys in others)
 
 
 def _cast(results: Any, xs: Sequence[Any]) -> list[Any]:
@@ -83,11 +84,11 @@ def _alike(xs: Sequence[Any], *others: Sequence[Any]) -> bool:
 
 
 def multi_all_finite(xs: Sequence[Any], /) -> Any:
+    if _on_cpu(xs) and _finite_sum(xs):  # many times faster there; what overflows in sums alone is looked at below
+        return torch.scalar_tensor(True, dtype=torch.bool)
     xs = [x for x in xs if x.is_floating_point() or x.is_complex()]
     if not xs:
         return torch.tensor(True)
-    if _on_cpu(xs) and _finite_sum(xs):  # many times faster there; what overflows in sums alone is looked at below
-        return torch.scalar_tensor(True, dtype=torch.bool)
     try:  # the largest magnitude of an array is finite if and only if all are
         largest = _kernels._foreach_norm(xs, float("inf"))
     except RuntimeError:  # an array without elements has none
@@ -104,7 +105,7 @@ def _on_cpu(xs: Sequence[Any]) -> bool:
 def _finite_sum(xs: Sequence[Any]) -> bool:
     total = 0.0
     for x in xs:
-        total += x.sum().item()
+        total += x.sum().item() if x.ndim else x.item()
     return total - total == 0  # NaN for NaN and infinities, of which none can make another disappear
 
 
