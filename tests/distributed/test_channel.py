@@ -181,6 +181,30 @@ def test_nobody_listens(ended):
         Channel([address], "token", 1, 2, connect_s=0.2)
 
 
+def test_a_rank_that_grew_tired_of_waiting_for_its_welcome_comes_again(coordinator, ended):
+    hello = encoded({"t": "hello", "job": "token", "rank": 0, "size": 2})
+    with socket.create_connection(coordinator.address) as early, socket.create_connection(coordinator.address) as wrong:
+        early.sendall(hello)
+        wrong.sendall(hello + encoded({"t": "put", "key": "x", "value": 1}))
+    time.sleep(0.2)
+    channel = Channel([coordinator.address], "token", 0, 2)
+    channel.put("x", 2)
+    assert channel.get("x", SOON_S) == 2
+    time.sleep(0.5)
+    assert coordinator.verdict is None
+    channel.close()
+
+
+def test_what_follows_the_greeting_at_once_may_be_long(coordinator, ended):
+    for _ in range(3):
+        made = Coordinator(1, "token")
+        made.start()
+        channel = Channel([made.address], "token", 0, 1)
+        assert channel.exchange("long", "x" * 100_000, (0,), SOON_S) == ["x" * 100_000]
+        channel.close()
+        made.close()
+
+
 def test_strangers_do_no_harm(coordinator, ended):
     strangers = [socket.create_connection(coordinator.address) for _ in range(100)]
     words = [
@@ -209,7 +233,7 @@ def test_strangers_do_no_harm(coordinator, ended):
 
 def test_a_slow_reader_does_not_hold_up_the_others(coordinator, ended):
     slow = socket.create_connection(coordinator.address)
-    for byte in encoded({"t": "hello", "job": "token", "rank": 1, "size": 2}):
+    for byte in encoded({"t": "hello", "job": "token", "rank": 1, "size": 2}) + encoded({"t": "here"}):
         slow.sendall(bytes([byte]))
     channel = Channel([coordinator.address], "token", 0, 2)
     channel.put("big", "x" * (8 * 2**20))

@@ -90,7 +90,7 @@ def test_faults_where_rank_0_holds_the_coordinator(culprit, fault):
     us.all_reduce(np.ones(4), "sum")  # wait
     """
     with Ranks(script, variables=by_rank_and_world_size(UNISYNC_TIMEOUT="3")) as ranks:
-        survivor = ranks.wait(15.0)[1 - culprit]
+        survivor = ranks.wait(40.0)[1 - culprit]
     assert survivor.code != 0
     if culprit == 0 and "SIGKILL" in fault:
         assert "rank 0 has gone" in survivor.err

@@ -372,11 +372,11 @@ def _connected(
     addresses: Sequence[tuple[str, int]], job: str, rank: int, size: int, connect_s: float
 ) -> tuple[socket.socket, str]:
     end = time.monotonic() + connect_s
-    why = "no answer"
+    why, patience_s = "no answer", 1.0
     while True:
         for address in addresses:
             try:
-                return _greeted(address, job, rank, size, max(0.1, min(5.0, end - time.monotonic())))
+                return _greeted(address, job, rank, size, max(0.1, min(patience_s, end - time.monotonic())))
             except (OSError, ValueError) as error:
                 why = str(error)
             if time.monotonic() >= end:
@@ -387,6 +387,7 @@ def _connected(
                     "that rank 0 runs, and that the address and the port can be reached from this machine."
                 )
         time.sleep(0.05)
+        patience_s = min(2 * patience_s, 10.0)  # somebody else may listen at a port, and say nothing
 
 
 def _greeted(address: tuple[str, int], job: str, rank: int, size: int, timeout_s: float) -> tuple[socket.socket, str]:
@@ -407,6 +408,7 @@ def _greeted(address: tuple[str, int], job: str, rank: int, size: int, timeout_s
             )
         if answer.get("t") != "welcome":
             raise ValueError("no coordinator listens there")
+        connection.sendall(encoded({"t": "here"}))
         connection.settimeout(None)  # a limit left on it would end healthy worlds after some silence
         return connection, str(answer.get("keeper"))
     except BaseException:

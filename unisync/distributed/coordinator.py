@@ -37,6 +37,7 @@ class _Peer:
         self.out: deque[memoryview] = deque()
         self.since = time.monotonic()
         self.rank: int | None = None  # None until it has said who it is
+        self.joined = False  # whether it has heard that it is welcome
 
 
 def _rank(peer: _Peer) -> int:
@@ -178,7 +179,7 @@ class Coordinator:
             return
         connection.setblocking(False)
         keep_alive(connection)
-        strangers = [k.data for k in self._selector.get_map().values() if k.data is not None and k.data.rank is None]
+        strangers = [k.data for k in self._selector.get_map().values() if k.data is not None and not k.data.joined]
         if len(strangers) >= STRANGERS:
             self._drop(min(strangers, key=lambda p: p.since))
         self._selector.register(connection, selectors.EVENT_READ, _Peer(connection))
@@ -187,7 +188,7 @@ class Coordinator:
         now = time.monotonic()
         for key in list(self._selector.get_map().values()):
             peer = key.data
-            if peer is not None and peer.rank is None and now - peer.since > GREETING_S:
+            if peer is not None and not peer.joined and now - peer.since > GREETING_S:
                 self._drop(peer)
         for due in [entry for entry in self._later if entry[0] <= now]:
             self._later.remove(due)
@@ -252,14 +253,17 @@ class Coordinator:
     def _handle(self, peer: _Peer, message: Message) -> None:
         kind, now = message["t"], time.monotonic()
         if peer.rank is None:
-            self._greet(peer, message, now)
+            self._greet(peer, message)
+            return
+        if not peer.joined:
+            self._join(peer, message, now)
             return
         self._judge.heard(peer.rank, now)
         handler = self._handlers.get(kind)
         if handler is not None:  # a message of another version is passed over
             handler(peer, message, now)
 
-    def _greet(self, peer: _Peer, message: Message, now: float) -> None:
+    def _greet(self, peer: _Peer, message: Message) -> None:
         if message["t"] != "hello" or message.get("job") != self.job:
             raise ValueError("a stranger")
         rank = int(message["rank"])
@@ -272,9 +276,16 @@ class Coordinator:
             self._send(peer, {"t": "refused", "why": why})
             raise ValueError(why)
         peer.rank, peer.lines.limit = rank, None
+        self._send(peer, {"t": "welcome", "keeper": self._keeper})
+
+    def _join(self, peer: _Peer, message: Message, now: float) -> None:
+        """A rank has joined once it says so: one that grew tired of waiting for its welcome comes again."""
+        rank = _rank(peer)
+        if message["t"] != "here" or self._judge.members[rank].joined:
+            raise ValueError("out of turn")
+        peer.joined = True
         self._peers[rank] = peer
         self._judge.joined(rank, now)
-        self._send(peer, {"t": "welcome", "keeper": self._keeper})
         if self._told and self.verdict is not None:
             v = self.verdict
             self._send(peer, {"t": "verdict", "kind": v.kind, "rank": v.rank, "text": v.text})

@@ -30,7 +30,7 @@ KEEPER = "rank 0"
 """Who holds a coordinator that is made here."""
 
 CONNECT_S = 300.0
-"""How long a process waits for the coordinator, unless the launcher was told a timeout."""
+"""How long a process tries to reach the coordinator: rank 0 may start, and import its framework, much later."""
 
 ENDING_S = 5.0
 """How long a process that raised, or has seen a verdict, may take to end; then it is ended."""
@@ -91,7 +91,7 @@ def _connected(found: Place, port: int | None) -> Channel:
     assert found.coordinator is not None
     host, first = found.coordinator
     ports = range(first, first + found.ports) if port is None else (port,)
-    return Channel([(host, p) for p in ports], found.job, found.rank, found.size, found.timeout_s or CONNECT_S)
+    return Channel([(host, p) for p in ports], found.job, found.rank, found.size, CONNECT_S)
 
 
 def _hosted(found: Place) -> Coordinator:
