@@ -471,6 +471,10 @@ def test_an_ended_engine_says_so():
 def test_private_names_of_tensorflow_are_there():
     """Each has a stand-in; this says when a release makes us use it."""
     assert _fast.record_operation is not None
+    assert _fast.stop_recording is not None
+    from tensorflow.python.eager.context import context
+
+    assert callable(context().abort_collective_ops)
     assert isinstance(us.ones(1), tf.__internal__.EagerTensor)
 
 

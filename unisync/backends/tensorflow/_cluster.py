@@ -20,7 +20,7 @@ from unisync.errors import StateError, unknown
 try:
     from tensorflow.python.eager.context import context as _runtime
 except ImportError:
-    _runtime = None  # a process that waits for a dead one is then ended by the channel
+    _runtime: Any = None  # a process that waits for a dead one is then ended by the channel
 
 _ABORTED = 10  # the code of tf.errors.AbortedError
 

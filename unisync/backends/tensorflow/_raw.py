@@ -63,7 +63,7 @@ class Wire:
         self._taken: set[int] = set()
         self._eager: dict[Any, Any] = {}
         with _device.on(device):
-            self._token = tf.Variable(0.0, trainable=False)
+            self._token = tf.Variable(tf.zeros([]), trainable=False)
 
     def reduce(self, x: Any, op: str, group: tuple[int, ...]) -> Any:
         """The reduction over the group, of the same bits on all; op may be "mean"."""

@@ -68,7 +68,7 @@ def wait(value: PerReplica) -> None:
 def launched(op: str, x: Any, engine: Any) -> dict[str, Callable[[], Any]]:
     """Ways of doing a collective of a launched world by the raw op; each returns new memory, as unisync's does."""
     with tf.device(engine.devices[0]):
-        token = tf.Variable(0.0, trainable=False)
+        token = tf.Variable(tf.zeros([]), trainable=False)
     keys = {"group_size": engine.size, "group_key": _KEYS[op], "instance_key": _KEYS[op] + x.shape[0]}
 
     def raw(x: Any) -> Any:

@@ -27,7 +27,7 @@ from unisync.backends.tensorflow import _cluster, _fast
 from unisync.backends.tensorflow._raw import Wire
 from unisync.backends.tensorflow._replicas import Program, Spmd, form_of
 from unisync.backends.tensorflow.engines import moved
-from unisync.errors import ArgumentError, StateError, TraceError, unknown
+from unisync.errors import ArgumentError, CollectiveError, StateError, TraceError, unknown
 
 ENGINES = ("multi_worker",)
 
@@ -94,8 +94,14 @@ class MultiWorker(LaunchedEngine, DifferentiableEngine):
         channel.step(self.step, *told)
         channel.waiting("")
         self.step += 1
-        with self._explained:
-            result = program(tensors)
+        try:
+            with self._explained:
+                result = program(tensors)
+        except CollectiveError:
+            raise
+        except BaseException:  # what the function itself raised: nothing is waited for any more
+            channel.stepped()
+            raise
         channel.stepped()
         return result
 
