@@ -113,6 +113,14 @@ def test_an_asynchronous_reduction_is_not_waited_for(world, rank):
     assert handle.wait().tolist() == [world.size] * 2
 
 
+def test_handles_may_be_dropped(world):
+    for _ in range(20):
+        us.all_reduce(np.ones(LARGE), "sum", async_op=True)
+        np.full(LARGE, 5.0)  # takes the memory that is free
+    us.barrier()
+    assert us.all_reduce(np.ones(LARGE), "sum").tolist() == [world.size] * LARGE
+
+
 def test_the_users_own_messages_are_left_alone(world, rank):
     comm = MPI.COMM_WORLD
     other = (rank + 1) % world.size

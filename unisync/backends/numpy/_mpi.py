@@ -142,16 +142,16 @@ class Peers:
     def meet_with(self, call: int, number: int) -> list[int] | None:
         """As `meet`, and every member's number; None if they do not make the same call."""
         begun = now_ns()
-        theirs = np.empty((self.size, 2), np.int64)
-        self._waiter.complete(self._waiter.start(self.comm.Iallgather, np.asarray([call, number], np.int64), theirs))
+        mine, theirs = np.asarray([call, number], np.int64), np.empty((self.size, 2), np.int64)
+        self._waiter.complete(self._waiter.start(self.comm.Iallgather, mine, theirs))
         self.met_ns = begun, now_ns()
         return theirs[:, 1].tolist() if bool((theirs[:, 0] == call).all()) else None
 
-    def start_meeting(self, call: int) -> tuple[Any, Callable[[], bool]]:
-        """`meet` without waiting: a request, and what then tells whether all make the same call."""
+    def start_meeting(self, call: int) -> tuple[Any, np.ndarray, np.ndarray]:
+        """`meet` without waiting: a request, and its two buffers, which must be kept: the
+        second is then (n, -n) if all make the same call."""
         mine, theirs = np.asarray([call, -call], np.int64), np.empty(2, np.int64)
-        request = self._waiter.start(self.comm.Iallreduce, mine, theirs, self._mpi.MAX)
-        return request, lambda: bool(theirs[0] == -theirs[1])
+        return self._waiter.start(self.comm.Iallreduce, mine, theirs, self._mpi.MAX), mine, theirs
 
     def free(self) -> None:
         """Give the communicator back."""

@@ -59,6 +59,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         self._groups: dict[tuple[int, ...], _mpi.Peers] = {}
         self._results = Results()
         self._sends: list[tuple[Any, Any]] = []  # requests, and the memory that they read
+        self._under_way: list[_Pending] = []
         self._given_up: list[Any] = []  # requests that will not end, and the memory that they may still use
         _mpi.leave_at_exit(mpi, self.channel)
 
@@ -94,7 +95,10 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         meeting = peers.start_meeting(_mpi.number_of((op, host.shape, host.dtype.char)))
         result = self._results.empty(host.shape, host.dtype)
         request = self._waiter.start(peers.comm.Iallreduce, host, result, _mpi.op_of(self._mpi, op, host.dtype))
-        return _Pending(self, meeting, request, result)
+        # A request does not keep the memory that it uses, and the caller may drop the handle.
+        self._under_way = [pending for pending in self._under_way if not pending.is_completed()]
+        self._under_way.append(_Pending(self, meeting, request, host, result))
+        return self._under_way[-1]
 
     def plain_gather(self, x: Any, groups: Groups | None) -> Any:
         peers, host = self._peers(groups), _contiguous(x)
@@ -208,11 +212,14 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         if self.channel.verdict is not None or self._given_up or any(peers.asking for peers in everyone):
             _mpi.never_finalize(self)  # requests that will not end may still use their memory
             return
+        for pending in self._under_way:
+            pending.wait()
         for request, _ in self._sends:
             self._waiter.complete(request)
         for peers in everyone:
             peers.free()
         self._sends.clear()
+        self._under_way.clear()
         self._groups.clear()
 
     # How they meet
@@ -253,17 +260,19 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
 class _Pending(Handle):
     """An all-reduce under way: the agreement on it, and the data."""
 
-    def __init__(self, engine: MpiEngine, meeting: tuple[Any, Callable[[], bool]], request: Any, result: Any) -> None:
+    def __init__(self, engine: MpiEngine, meeting: Any, request: Any, host: np.ndarray, result: np.ndarray) -> None:
         self._engine, self._meeting, self._request, self._result = engine, meeting, request, result
-        self._peers = engine._last
+        self._host: Any = host
 
     def wait(self) -> Any:
-        engine = self._engine
-        agreement, same = self._meeting
-        engine._waiter.complete(agreement)
-        if not same():
-            raise engine._mismatch()
-        engine._waiter.complete(self._request)
+        if self._host is not None:
+            engine, (agreement, _, theirs) = self._engine, self._meeting
+            engine._waiter.complete(agreement)
+            if theirs[0] != -theirs[1]:
+                engine._given_up.append(self)
+                raise engine._mismatch()
+            engine._waiter.complete(self._request)
+            self._host = None
         return self._result
 
     def is_completed(self) -> bool:
