@@ -19,7 +19,7 @@ if os.environ.get("UNISYNC_RANK"):
     pytest.skip("started by a launcher already", allow_module_level=True)
 
 
-def passes(backend, replicas, *arguments, within_s=100.0):
+def passes(backend, replicas, *arguments, within_s):
     """Run pytest in so many processes; each must pass, and leave nothing out."""
     command = [sys.executable, "-m", "unisync", "run", "--backend", backend, "--replicas", str(replicas)]
     # A test that fails on one rank alone leaves the others waiting: their verdict names the call.
@@ -32,9 +32,13 @@ def passes(backend, replicas, *arguments, within_s=100.0):
     assert done.stdout.count(" passed") == replicas
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+COMPILED = ("jax", "tensorflow")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("backend", [pytest.param(b, marks=pytest.mark.slow) if b in COMPILED else b for b in BACKENDS])
 def test_worlds_of_two_processes(backend):
-    passes(backend, 2, WORLDS)
+    passes(backend, 2, WORLDS, within_s=200.0)
 
 
 @pytest.mark.slow
