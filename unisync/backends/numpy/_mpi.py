@@ -110,7 +110,7 @@ class Peers:
         self.asking = False
         self._mpi, self._waiter = mpi, waiter
         mine, theirs = np.zeros(2, np.int64), np.zeros(2, np.int64)
-        self._mine, self._theirs = memoryview(mine), memoryview(theirs)
+        self._mine, self._theirs = mine.data, theirs.data
         self._persistent: Any = None
         with contextlib.suppress(NotImplementedError):  # MPI before 4.0
             self._persistent = comm.Allreduce_init(mine, theirs, mpi.MAX)

@@ -276,7 +276,8 @@ class _Pending(Handle):
         return self._result
 
     def is_completed(self) -> bool:
-        return bool(self._meeting[0].Test() and self._request.Test())
+        run = self._engine._waiter.start
+        return bool(run(self._meeting[0].Test) and run(self._request.Test))
 
 
 def _contiguous(x: Any) -> np.ndarray:

@@ -30,11 +30,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
+from unisync import _config
 from unisync.errors import ArgumentError, MissingDependencyError, StateError
 
 START_S = 30.0
 """How long mpiexec may take to start its stubs."""
 
+_DEVICES = "UCX_NET_DEVICES"
 _SOCKET, _PYTHON = "UNISYNC_MPI_SOCKET", "UNISYNC_MPI_PYTHON"
 _STUB = f"""
 import json, os, socket
@@ -113,7 +115,10 @@ def local_command(replicas: int) -> list[str]:
     if found.kind == "openmpi":
         options = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         return [found.path, *options, "--oversubscribe", "--bind-to", "none", "-n", str(replicas), *_STUB_COMMAND]
-    return [found.path, "-launcher", "fork", "-genvnone", "-iface", "lo", "-n", str(replicas), *_STUB_COMMAND]
+    # UCX would listen on every network interface; hydra itself does so anyway, and knows no option against it.
+    network = [] if _config.variable(_DEVICES) else ["-genv", _DEVICES, "lo"]
+    options = ["-launcher", "fork", "-genvnone", *network, "-iface", "lo"]
+    return [found.path, *options, "-n", str(replicas), *_STUB_COMMAND]
 
 
 @final
