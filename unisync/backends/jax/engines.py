@@ -63,6 +63,9 @@ class SharedProgramEngine(Engine):
         self._pace = Pace(queued, alarm or LocalAlarm(timeout_s, _world.patience_s, self.report))
         self._programs: list[_Program] = []
         self._last: _Program | None = None
+        self._number = 0  # counts the steps of programs with collectives
+        self._newest: Step | None = None  # the step of such a program that was started last
+        self._starting: Any = None  # the step that is being started
         # Two threads that start programs at the same time could reach the devices in different orders.
         self._lock = threading.RLock()
         self._ended = False
@@ -104,18 +107,32 @@ class SharedProgramEngine(Engine):
                 "Try: us.init_distributed and us.spmd again."
             )
         given = [self._native(arg) if type(arg) is PerReplica else arg for arg in args]
-        with self._lock:
-            results = program(given)
-            self._last = program
-            mark = program.mark.of(results)
-            if isinstance(mark, jax.core.Tracer):
-                raise TraceError(
-                    "a function of us.spmd must be called outside us.jit and us.grad: it is compiled as a whole. "
-                    "Try: us.jit and us.grad inside it."
-                )
-            if mark is not None:
-                self._pace.stepped(mark, program.mark.small)
+        self._starting = step = Step(program, given)
+        if program.communicates:
+            step.number = self._number
+            self._number += 1
+            self._newest = step
+        try:
+            with self._lock:
+                results = program(given)
+                self._last = program
+                mark = program.mark.of(results)
+                if isinstance(mark, jax.core.Tracer):
+                    raise TraceError(
+                        "a function of us.spmd must be called outside us.jit and us.grad: it is compiled as a whole. "
+                        "Try: us.jit and us.grad inside it."
+                    )
+                if mark is not None:
+                    self._pace.stepped(mark, program.mark.small)
+        except Exception as error:
+            self.when_failed(error, program.name)
+            raise
+        self._starting = None
         return self._per_replica(results)
+
+    def when_failed(self, error: Exception, label: str) -> None:
+        """Called when a step could not be started, or one before it has failed; may raise a better error."""
+        self._starting = None
 
     def when_traced(self, program: _Program) -> None:
         """Called when a program has been traced, before it is compiled."""
@@ -142,7 +159,7 @@ class SharedProgramEngine(Engine):
             for program in self._programs:
                 program.clear()
             self._programs.clear()
-            self._last = None
+            self._last = self._newest = self._starting = None
 
     def report(self) -> str:
         pace, program = self._pace, self._last
@@ -243,6 +260,22 @@ def _broadcast(x: Any, is_root: Any, groups: Groups | None) -> Any:
 
 
 @final
+class Step:
+    """A run of a program.
+
+    Attributes:
+        program: the program.
+        given: its arguments, as long as it may be under way.
+        number: which step of programs with collectives it is; -1 if it is none, as far as is known.
+    """
+
+    __slots__ = ("given", "number", "program")
+
+    def __init__(self, program: _Program, given: Any) -> None:
+        self.program, self.given, self.number = program, given, -1
+
+
+@final
 class _Program:
     """A function compiled for one choice of which arguments are per replica.
 
@@ -250,6 +283,7 @@ class _Program:
         name: the function's.
         ring: the collectives of its latest trace.
         mark: which of its results tells that a step is done.
+        communicates: whether it is known to have collectives.
     """
 
     def __init__(
@@ -262,6 +296,7 @@ class _Program:
     ) -> None:
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
         self.ring, self.mark = Ring(), Mark()
+        self.communicates = False
         self._sharding, self._per_replica = engine.sharding, per_replica
         self._careful = False  # whether arguments have to be looked through before each call
 

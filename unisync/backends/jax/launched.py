@@ -6,6 +6,7 @@ arrays from step to step. A collective outside spmd is a compiled program of its
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -125,10 +126,10 @@ class DistributedEngine(LaunchedEngine):
             known = self._compiled[key] = self._compile(key)
         if x.sharding.device_set != self._programs.own_device_set:
             x = jax.device_put(x, self.devices[0])
-        compiled, aval = known
-        return self._programs.run_alone(compiled, _layout.assembled(x, self._everywhere, aval))
+        compiled, aval, small = known
+        return self._programs.run_alone(compiled, _layout.assembled(x, self._everywhere, aval), small)
 
-    def _compile(self, key: Any) -> tuple[Any, Any]:
+    def _compile(self, key: Any) -> tuple[Any, Any, bool]:
         op, shape, dtype, rest = key
         call = f"{op}{rest} of {dtype}{list(shape)}"
         site = self.ring.events[-1].site if self.ring.events else "?"
@@ -143,7 +144,8 @@ class DistributedEngine(LaunchedEngine):
                 check_vma=False,
             )
         )
-        return compiled, jax.typeof(jax.ShapeDtypeStruct(shape, dtype))
+        small = math.prod(shape) * dtype.itemsize * self.size <= _pace.SMALL_BYTES
+        return compiled, jax.typeof(jax.ShapeDtypeStruct(shape, dtype)), small
 
 
 @final
@@ -153,46 +155,68 @@ class _Programs(SharedProgramEngine):
     name = DistributedEngine.name
 
     def __init__(self, devices: Sequence[Any], timeout_s: float, channel: Channel) -> None:
-        self._alarm = _ChannelAlarm(channel, timeout_s)
+        self._alarm = _ChannelAlarm(self, channel, timeout_s)
         super().__init__(devices, timeout_s, self._alarm)
         self.rank, self.processes = channel.rank, channel.size
         self.own_device_set = frozenset(self.devices)
         self._channel = channel
         self._on_cpu = self.devices[0].platform == "cpu"
         self._groups: list[Groups | None] = []  # of the collectives of the program that is being traced
-        self._told: dict[Any, tuple[str, tuple[str, ...]]] = {}  # for each program its name and collectives, in words
-        self._agreed = self._steps = 0
+        # For each program and form of its arguments its name and its collectives, in words.
+        self._told: dict[Any, tuple[str, tuple[str, ...]]] = {}
+        self._agreed = 0
+        self._noted: Any = None  # the step that the channel was told of last
 
     def compile(self, fn: Callable[..., Tree], per_replica: Sequence[bool], donated: Sequence[int]) -> Any:
         return shard_mapped(fn, self.sharding, per_replica, donated)
 
-    def _run(self, program: Any, args: tuple[Any, ...]) -> PerReplica:
-        told = self._told.get(program)
-        if told is not None:
-            self._channel.step(self._steps, *told)
-            self._steps += 1
-            self._alarm.starting = self._steps
-        try:
-            return super()._run(program, args)
-        except (jax.errors.JaxRuntimeError, ValueError) as error:
-            _failures.raise_explained(error, program.name)
-            raise
-        finally:
-            self._alarm.started()
-
-    def run_alone(self, compiled: Any, whole: Any) -> Any:
+    def run_alone(self, compiled: Any, whole: Any, small: bool) -> Any:
         """This process's part of the result of a compiled collective."""
-        self._alarm.starting = whole
+        self._newest, self._starting = None, whole
         try:
             with self._lock:
                 result = compiled(whole).addressable_data(0)
-                self._pace.stepped(result, result.nbytes <= _pace.SMALL_BYTES)
-        except (jax.errors.JaxRuntimeError, ValueError) as error:
-            _failures.raise_explained(error, "a collective")
+                self._pace.stepped(result, small)
+        except Exception as error:
+            self.when_failed(error, "a collective")
             raise
-        finally:
-            self._alarm.started()
+        self._starting = None
         return result
+
+    def when_failed(self, error: Exception, label: str) -> None:
+        super().when_failed(error, label)
+        self._alarm.compiling = False
+        if isinstance(error, (jax.errors.JaxRuntimeError, ValueError)):
+            self.note()
+            _failures.raise_explained(error, label)
+
+    def note(self) -> None:
+        """Tell the channel of the newest step, unless that is a collective of its own, which is in the ring.
+
+        It is worked out here, seldom, and not with every step: what is told depends on the step alone, so that no two
+        processes tell of one step in different words because one of them has traced it for other shapes already.
+        """
+        step = self._newest
+        if step is not None and step is not self._noted and step.given is not None:
+            told = self._told.get((step.program, _form(step.given)))
+            if told is not None:  # else it is being traced
+                self._noted = step
+                self._channel.step(step.number, *told)
+
+    def forget(self) -> None:
+        """Let go of the newest step's arguments: all steps have ended."""
+        step = self._newest
+        if step is not None and step is not self._starting:
+            step.given = None
+
+    def end(self) -> None:
+        super().end()
+        self._told.clear()
+        self._noted = None
+
+    def starting(self) -> Any:
+        """What stands for the step that is being started, which may mean run, in the caller's thread; else None."""
+        return self._starting
 
     def wait(self, x: Any) -> None:
         """Wait for an array that a collective gives."""
@@ -202,19 +226,18 @@ class _Programs(SharedProgramEngine):
         groups, self._groups = self._groups, []
         events = list(program.ring.events)
         if not events:  # it may well be run by one process alone
-            self._told.pop(program, None)
+            program.communicates = False
             return
         calls = [f"{e.op} of {e.dtype}{list(e.shape)}" for e in events]
         sites = tuple(f"{call} at {e.site}" for call, e in zip(calls, events, strict=True))
-        first = program not in self._told
-        # The number of the comparison stands for whatever must be the same on all. A trace for other shapes keeps the
-        # first one's: the step has been noted under that, and may have been reported.
-        text = f"{program.name} (program {self._agreed + 1})" if first else self._told[program][0]
-        self._steps += first
-        self._channel.step(self._steps - 1, text, sites)
-        self._alarm.starting = self._steps
-        # Later steps are of the shapes of any of the traces.
-        self._told[program] = text, sites if first else tuple(f"{e.op} of {e.dtype} at {e.site}" for e in events)
+        step = self._starting
+        if step.number < 0:
+            step.number = self._number
+            self._number += 1
+            program.communicates, self._newest = True, step
+        # The number of the comparison stands for whatever must be the same on all.
+        self._told.setdefault((program, _form(step.given)), (f"{program.name} (program {self._agreed + 1})", sites))
+        self.note()
         self.agree([*zip(calls, sites, strict=True), (f"groups {groups}", f"groups {groups} in {program.name}")])
 
     def agree(self, calls: list[tuple[str, str]]) -> None:
@@ -277,21 +300,25 @@ class _Programs(SharedProgramEngine):
         return jnp.sum(parts.reshape(members, -1, *parts.shape[1:]), axis=0, dtype=x.dtype)
 
 
+def _form(given: Any) -> tuple[Any, ...]:
+    """What tells apart the arguments for which a program is traced: shapes, dtypes and constants."""
+    leaves = jax.tree_util.tree_leaves(given)
+    return tuple(
+        (x.shape, str(x.dtype)) if hasattr(x, "dtype") else (type(x), x if isinstance(x, (str, bool)) else None)
+        for x in leaves
+    )
+
+
 @final
 class _ChannelAlarm(_pace.Alarm):
     """Of steps with other processes: the channel knows who does not come, and ends the process if it has to."""
 
-    def __init__(self, channel: Channel, timeout_s: float) -> None:
-        self._channel, self._timeout_s = channel, timeout_s
+    def __init__(self, programs: _Programs, channel: Channel, timeout_s: float) -> None:
+        self._programs, self._channel, self._timeout_s = programs, channel, timeout_s
         self._oldest: Any = None
-        self.starting: Any = None  # the step that is being started: a short program is run in the caller's thread
         self.compiling = False
         self.period_s = min(0.1, timeout_s / 8)
         jax.monitoring.register_event_duration_secs_listener(_Listener(self))
-
-    def started(self) -> None:
-        """The step is on its way."""
-        self.starting, self.compiling = None, False
 
     def check(self, waited_s: float) -> None:
         if self._channel.verdict is not None:
@@ -303,11 +330,13 @@ class _ChannelAlarm(_pace.Alarm):
             )
 
     def look(self, pace: _pace.Pace) -> None:
-        oldest = pace.oldest() or (None if self.compiling else self.starting)
+        oldest = pace.oldest() or (None if self.compiling else self._programs.starting())
         if oldest is None:
+            self._programs.forget()
             if self._oldest is not None:
                 self._channel.stepped()
         elif oldest is not self._oldest:
+            self._programs.note()
             self._channel.waiting("")
         self._oldest = oldest
 
