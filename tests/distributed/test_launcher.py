@@ -556,3 +556,14 @@ def test_nothing_is_left_in_this_process(script, mark):
     for _ in range(3):
         assert run_here("--replicas", "2", script("sys.exit(rank)")).exit_code == 1
     assert wait_until(lambda: (threading.active_count(), len(os.listdir("/proc/self/fd"))) <= before, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_launches_in_a_row(backend):
+    """`python -m benchmarks.launching --in-a-row 100` is the long form."""
+    command = [sys.executable, "-m", "benchmarks.launching", "--in-a-row", "10", backend]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "UNISYNC_JAX_DEVICES": "", "UNISYNC_TF_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 problems" in done.stdout

@@ -268,6 +268,7 @@ def split(rendezvous: str) -> tuple[str, int]:
     """The host and the port of HOST:PORT.
 
     Example:
+        >>> from unisync.distributed.launch.nodes import split
         >>> split("10.0.0.1:29400")
         ('10.0.0.1', 29400)
     """

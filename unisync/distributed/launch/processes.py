@@ -83,6 +83,7 @@ def describe(status: int) -> str:
     """A status in words.
 
     Example:
+        >>> from unisync.distributed.launch.processes import describe
         >>> describe(3), describe(-9)
         ('exited with code 3', 'was killed by SIGKILL')
     """
