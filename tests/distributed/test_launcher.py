@@ -455,6 +455,7 @@ def test_a_launcher_killed_ends_the_other_machine_too(node, script, mark):
     assert f"node {node}'s launcher has ended without a word" in err
 
 
+@pytest.mark.slow
 def test_a_machine_that_vanishes_is_missed(script, mark):
     # A stopped launcher is as silent as a machine without power: its connections stay open.
     program = script("print('up'); time.sleep(60)")
