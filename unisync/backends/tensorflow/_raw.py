@@ -73,12 +73,12 @@ class Wire:
             return self._call("CollectiveReduceV2", x, group, (op,), merge_op=_MERGE[op], final_op=final)
         if x.shape.rank == 0:
             return tf.squeeze(self.reduce(tf.expand_dims(x, 0), op, group), 0)
-        return reduced(tf.split(self.gather(x, group), len(group)), op)
+        return reduced(tf.split(self.gather(x, group, op), len(group)), op)
 
-    def gather(self, x: Any, group: tuple[int, ...]) -> Any:
-        """Arrays of one shape, along axis 0."""
+    def gather(self, x: Any, group: tuple[int, ...], purpose: str = "all_gather") -> Any:
+        """Arrays of one shape, along axis 0. Gathers of different purposes never meet."""
         y, restored = _carried(x)
-        whole = self._call("CollectiveGatherV2", y, group)
+        whole = self._call("CollectiveGatherV2", y, group, (purpose,))
         order = sorted(group)  # TensorFlow's order is that of the tasks
         if order != list(group):
             parts = tf.split(whole, len(group))
@@ -100,7 +100,7 @@ class Wire:
         message[:2] = x.shape[0], kind
         if x.shape[0] * row_bytes <= _MESSAGE_BYTES:
             message[2:].view(np.uint8)[: x.shape[0] * row_bytes] = x.numpy().reshape(-1).view(np.uint8)
-        messages = self.gather(tf.constant(message), group).numpy().reshape(len(group), -1)
+        messages = self.gather(tf.constant(message), group, "message").numpy().reshape(len(group), -1)
         if (messages[:, 1] != kind).any():
             raise ValueError("arrays must be of one dtype, and of one shape beside axis 0")
         lengths = messages[:, 0].tolist()
@@ -115,24 +115,24 @@ class Wire:
         parts = tf.split(self.gather(padded, group), len(group))
         return tf.concat([part[:n] for part, n in zip(parts, lengths, strict=True)], 0)
 
-    def all_to_all(self, x: Any, group: tuple[int, ...]) -> Any:
-        """x[j], the j-th along axis 0 of as many as members, to member j."""
+    def all_to_all(self, x: Any, group: tuple[int, ...], purpose: str = "all_to_all") -> Any:
+        """x[j], the j-th along axis 0 of as many as members, to member j. Those of different purposes never meet."""
         y, restored = _carried(x)
         order = sorted(group)
         if order != list(group):
             y = tf.gather(y, [group.index(r) for r in order])
-        y = self._call("CollectiveAllToAllV2", y, group)
+        y = self._call("CollectiveAllToAllV2", y, group, (purpose,))
         return restored(y if order == list(group) else tf.gather(y, [order.index(r) for r in group]))
 
     def reduce_scatter(self, x: Any, group: tuple[int, ...]) -> Any:
         """This member's slice along axis 0 of the sum; no CPU kernel does it."""
         slices = tf.reshape(x, [len(group), x.shape[0] // len(group), *x.shape[1:]])
-        return reduced(tf.unstack(self.all_to_all(slices, group)), "sum")
+        return reduced(tf.unstack(self.all_to_all(slices, group, "reduce_scatter")), "sum")
 
     def broadcast(self, x: Any, root: int, group: tuple[int, ...]) -> Any:
         """The array of the member at a position."""
         if self._accelerator:  # NCCL needs one order of all collectives, and the ops of a broadcast take no token
-            return tf.split(self.gather(tf.expand_dims(x, 0), group), len(group))[root][0]
+            return tf.split(self.gather(tf.expand_dims(x, 0), group, f"broadcast({root})"), len(group))[root][0]
         y, restored = _carried(x)
         detail = (root,)
         if not tf.executing_eagerly():
@@ -146,7 +146,7 @@ class Wire:
         """x of each pair's first at its second; zeros where nothing arrives."""
         target, source = dict(pairs).get(self.rank), {t: s for s, t in pairs}.get(self.rank)
         nothing = tf.zeros_like(x)
-        arrived = self.all_to_all(tf.stack([x if r == target else nothing for r in group]), group)
+        arrived = self.all_to_all(tf.stack([x if r == target else nothing for r in group]), group, "permute")
         return nothing if source is None else arrived[group.index(source)]
 
     @contextlib.contextmanager

@@ -181,13 +181,13 @@ class MultiWorker(LaunchedEngine, DifferentiableEngine):
     def barrier(self) -> None:
         group = self._group("barrier", None)
         with self._explained:
-            self._wire.gather(tf.zeros([1], tf.int32), group)
+            self._wire.gather(tf.zeros([1], tf.int32), group, "barrier")
 
     def lengths(self, own: int, groups: Groups | None) -> list[int]:
         group = self._group("all_gather", groups)
         if tf.executing_eagerly():
             with self._explained:
-                return self._wire.gather(tf.constant([own], tf.int64), group).numpy().tolist()
+                return self._wire.gather(tf.constant([own], tf.int64), group, "lengths").numpy().tolist()
         # A program is compiled for arrays of one shape; those of the others must be alike, as in every shared program.
         if own is None:
             raise TraceError(
