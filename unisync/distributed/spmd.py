@@ -45,8 +45,12 @@ def spmd(fn: Callable[..., Any], /) -> Callable[..., PerReplica]:
         if _context.scope() is not None:
             raise StateError("us.spmd must be called outside replicas, got a call inside us.spmd. Try: call fn itself.")
         engine = world._engine
-        for name, value in (*enumerate(args), *kwargs.items()):
-            _check(name, value, world)
+        for i, value in enumerate(args):
+            if type(value) is not PerReplica or value._size != world.local_replicas:
+                _check(i, value, world)
+        if kwargs:
+            for name, value in kwargs.items():
+                _check(name, value, world)
         if known[0] is not engine:
             known[:] = engine, engine.spmd(fn)
         return known[1](*args, **kwargs)

@@ -23,6 +23,9 @@ from unisync.errors import CollectiveTimeoutError
 PERIOD = 8
 """How many steps lie between two at which the host waits; at most twice as many are under way."""
 
+_EACH = 4
+"""Of how many steps one is asked whether it has ended, to see whether steps go on."""
+
 SMALL_BYTES = 2**16
 """The size up to which an array is kept after the user has dropped it, to ask it later whether it is there."""
 
@@ -96,7 +99,7 @@ class Pace:
         self._full = not queued  # whether a period has passed already
         self._latest: Callable[[], Any] = _nothing  # an array of the last step
         self._earlier: Callable[[], Any] = _nothing  # one of a step at the end of the last period
-        self._under_way: deque[Callable[[], Any]] = deque(maxlen=2 * PERIOD)
+        self._under_way: deque[Callable[[], Any]] = deque(maxlen=2 * PERIOD // _EACH)  # arrays of some steps
         self._watch: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -113,11 +116,12 @@ class Pace:
         self.steps += 1
         self.started_s = time.monotonic()
         self._latest = latest = _Kept(mark) if small else weakref.ref(mark)
-        self._under_way.append(latest)
-        self._left -= 1
+        self._left = left = self._left - 1
+        if not left % _EACH:  # one of each would keep memory from being used again, while it is in the caches
+            self._under_way.append(latest)
         if self._watch is None:
             self._start_watch()
-        if self._left:
+        if left:
             return
         self._left = self._period
         earlier, self._earlier = self._earlier(), self._latest
@@ -160,7 +164,7 @@ class Pace:
                 return reference
             if self._under_way[0] is reference:  # else a new step has pushed it out
                 self._under_way.popleft()
-        return None
+        return self._latest if self.unfinished() else None
 
     def _start_watch(self) -> None:
         self._watch = threading.Thread(target=self._look, name="unisync-watch", daemon=True)

@@ -57,6 +57,7 @@ class SharedProgramEngine(Engine):
         mesh = Mesh(np.array(devices), (_AXIS,))
         self.sharding = NamedSharding(mesh, _layout.SHARDED)
         self.devices, self.size, self.timeout_s = tuple(mesh.local_devices), len(devices), timeout_s
+        self._local = len(self.devices)
         queued = _world.has_threads(self.devices)
         if not queued:
             _world.warn_of_few_threads(self.size)
@@ -107,11 +108,11 @@ class SharedProgramEngine(Engine):
                 "Try: us.init_distributed and us.spmd again."
             )
         given = [self._native(arg) if type(arg) is PerReplica else arg for arg in args]
-        self._starting = step = Step(program, given)
         if program.communicates:
-            step.number = self._number
+            self._newest = self._starting = Step(program, given, self._number)
             self._number += 1
-            self._newest = step
+        else:
+            self._starting = Step(program, given, -1)
         try:
             with self._lock:
                 results = program(given)
@@ -128,7 +129,7 @@ class SharedProgramEngine(Engine):
             self.when_failed(error, program.name)
             raise
         self._starting = None
-        return self._per_replica(results)
+        return PerReplica(None, native=results, size=self._local, take=_layout.take)
 
     def when_failed(self, error: Exception, label: str) -> None:
         """Called when a step could not be started, or one before it has failed; may raise a better error."""
@@ -149,7 +150,7 @@ class SharedProgramEngine(Engine):
         return self._per_replica(_layout.replicate(tree, self.sharding))
 
     def _per_replica(self, native: Tree) -> PerReplica:
-        return PerReplica(native=native, size=len(self.devices), take=_layout.take)
+        return PerReplica(native=native, size=self._local, take=_layout.take)
 
     def end(self) -> None:
         self._ended = True
@@ -271,8 +272,8 @@ class Step:
 
     __slots__ = ("given", "number", "program")
 
-    def __init__(self, program: _Program, given: Any) -> None:
-        self.program, self.given, self.number = program, given, -1
+    def __init__(self, program: _Program, given: Any, number: int) -> None:
+        self.program, self.given, self.number = program, given, number
 
 
 @final
