@@ -94,8 +94,10 @@ class LocalRanks:
 
     def end(self) -> None:
         """End what is left, pass on the rest of the output, and clean up."""
-        kill_leftovers(self._children, self._launcher)
+        for child in self._children:
+            child.send(signal.SIGKILL)
         if self._seating is not None:
-            self._seating.close()
+            self._seating.close()  # before its processes would be taken for leftovers
+        kill_leftovers(self._children, self._launcher)
         self.output.finish()
         self._keeper.dismiss()

@@ -7,11 +7,15 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import final
 
 from unisync.distributed.launch.plan import LAUNCHER
+
+GONE_S = 2.0
+"""How long to wait for what was killed to have gone."""
 
 
 @final
@@ -111,10 +115,12 @@ def kill_leftovers(children: Iterable[Child], launcher: str) -> None:
         child.send(signal.SIGKILL)
     sessions = {child.process.pid for child in children}
     mark = f"{LAUNCHER}={launcher}".encode()
-    for pid in _processes():
-        if _belongs(pid, sessions, mark):
+    end = time.monotonic() + GONE_S
+    while (left := [pid for pid in _processes() if _belongs(pid, sessions, mark)]) and time.monotonic() < end:
+        for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)  # a process that is killed takes a moment to go
     for child in children:
         child.process.wait()
 
