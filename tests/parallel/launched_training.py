@@ -293,3 +293,39 @@ def test_early_stopping_ends_all_at_once_and_restores_the_best(world):
     found = us.all_gather_object((trainer.epochs, stopping.best_epoch, stopping.best))
     assert len(set(found)) == 1
     assert trainer.step(BATCH).loss > 0
+
+
+def loaders(backend, x, y, size, rank, replicas):
+    """Batches of all rows in order, and a process's own share of each, as the framework's users load them."""
+    if backend == "torch":
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+        data = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+        sampler = DistributedSampler(data, replicas, rank, shuffle=False)
+        return DataLoader(data, batch_size=size), DataLoader(data, batch_size=size // replicas, sampler=sampler)
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        data = tf.data.Dataset.from_tensor_slices((x, y))
+        return data.batch(size), data.shard(replicas, rank).batch(size // replicas)
+    cuts = range(0, len(x), size)
+    own = range(rank, size, replicas)
+    return (
+        lambda: ((x[i : i + size], y[i : i + size]) for i in cuts),
+        lambda: ((x[i : i + size][own], y[i : i + size][own]) for i in cuts),
+    )
+
+
+def test_loaders_of_the_framework_whole_and_sharded(world):
+    x, y = IMAGES[:32], LABELS[:32]
+    whole, own = loaders(world.backend, x, y, 8, world.process_index, world.size)
+    found = [
+        make(mlp(), dtype="float64").train(data, epochs=2, verbose=False, sharded=sharded).step_losses
+        for data, sharded in ((whole, False), (own, True))
+    ]
+    world.end()
+    batches = [(x[i : i + 8], y[i : i + 8]) for i in range(0, 32, 8)]
+    expected = make(mlp(), dtype="float64").train(batches, epochs=2, verbose=False).step_losses
+    for losses in found:
+        assert losses == pytest.approx(expected, rel=1e-10)
