@@ -144,6 +144,32 @@ def test_programs_without_collectives_may_run_on_one_process(launch):
     )
 
 
+@pytest.mark.parametrize("small", [True, False], ids=["small results", "large results"])
+def test_a_queue_that_takes_longer_than_the_timeout_goes_on(launch, small):
+    check(
+        launch(f"""
+        import jax
+        world = us.init_distributed(timeout_s=2)
+
+        def slow(x):
+            time.sleep(0.3)
+            return x
+
+        def fn(x):
+            y = us.all_reduce(jax.pure_callback(slow, jax.ShapeDtypeStruct(x.shape, x.dtype), x))
+            return y[:1] if {small} else y
+
+        step, x = us.spmd(fn), world.replicate(np.ones(40000, np.float32))
+        for i in range(20):
+            y = step(x)
+        assert float(us.to_numpy(y[0])[0]) == 1.0
+        time.sleep(3)
+        assert float(us.to_numpy(step(x)[0])[0]) == 1.0
+        print("fine")
+    """)
+    )
+
+
 def test_a_world_made_again(launch):
     check(
         launch("""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unisync.backends._channel import Channel
 
 _channel: Channel | None = None  # of this process's launched world
+failing = False  # whether a collective has failed, and is being explained
 
 
 def watch(channel: Channel) -> None:
@@ -38,8 +39,10 @@ def watch(channel: Channel) -> None:
 
 def explained(error: BaseException, label: str = "a step") -> BaseException:
     """The error that names the rank, if this is one of a collective; else the error itself."""
+    global failing
     if _channel is None or isinstance(error, CollectiveError) or not _of_collective(error):
         return error
+    failing = True
     _channel.waiting("")  # it was in the step that it started last
     return _channel.explain(error, label)
 

@@ -23,9 +23,6 @@ from unisync.errors import CollectiveTimeoutError
 PERIOD = 8
 """How many steps lie between two at which the host waits; at most twice as many are under way."""
 
-_EACH = 4
-"""Of how many steps one is asked whether it has ended, to see whether steps go on."""
-
 SMALL_BYTES = 2**16
 """The size up to which an array is kept after the user has dropped it, to ask it later whether it is there."""
 
@@ -76,6 +73,10 @@ class Alarm(ABC):
         """Look after the steps under way, from another thread; the user's code may wait for one inside jax, where no
         exception reaches it."""
 
+    def token(self, mark: Any) -> Any:
+        """A small array that is there when a large one is, for `Pace.oldest`; None if nobody asks for that."""
+        return None
+
     def ended(self, mark: Any) -> None:  # noqa: B027
         """Take note of an array for which the host has waited."""
 
@@ -99,7 +100,7 @@ class Pace:
         self._full = not queued  # whether a period has passed already
         self._latest: Callable[[], Any] = _nothing  # an array of the last step
         self._earlier: Callable[[], Any] = _nothing  # one of a step at the end of the last period
-        self._under_way: deque[Callable[[], Any]] = deque(maxlen=2 * PERIOD // _EACH)  # arrays of some steps
+        self._under_way: deque[Callable[[], Any]] = deque(maxlen=2 * PERIOD)
         self._watch: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -117,8 +118,10 @@ class Pace:
         self.started_s = time.monotonic()
         self._latest = latest = _Kept(mark) if small else weakref.ref(mark)
         self._left = left = self._left - 1
-        if not left % _EACH:  # one of each would keep memory from being used again, while it is in the caches
+        if small:
             self._under_way.append(latest)
+        elif (token := self._alarm.token(mark)) is not None:
+            self._under_way.append(_Kept(token))
         if self._watch is None:
             self._start_watch()
         if left:
@@ -156,7 +159,10 @@ class Pace:
         return mark is not None and not mark.is_deleted() and not mark.is_ready()
 
     def oldest(self) -> Any:
-        """What stands for the oldest step under way, the same as long as it is; None if none is known to be."""
+        """What stands for the oldest step under way, the same as long as it is; None if none is known to be.
+
+        Not the latest: a queue of long steps may take long though they go on.
+        """
         while self._under_way:
             reference = self._under_way[0]
             mark = reference()

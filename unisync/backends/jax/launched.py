@@ -330,6 +330,8 @@ class _ChannelAlarm(_pace.Alarm):
             )
 
     def look(self, pace: _pace.Pace) -> None:
+        if _failures.failing:  # what has failed is no more under way, but it is what the process is in
+            return
         oldest = pace.oldest() or (None if self.compiling else self._programs.starting())
         if oldest is None:
             self._programs.forget()
@@ -340,12 +342,20 @@ class _ChannelAlarm(_pace.Alarm):
             self._channel.waiting("")
         self._oldest = oldest
 
+    def token(self, mark: Any) -> Any:
+        return _first(mark.addressable_data(0))
+
     def ended(self, mark: Any) -> None:
         try:
             mark.block_until_ready()  # it is there, or an error in its place
         except (jax.errors.JaxRuntimeError, ValueError) as error:
             _failures.raise_explained(error, "a step")
             raise
+
+
+@jax.jit
+def _first(x: Any) -> Any:
+    return jax.lax.slice(x, (0,) * x.ndim, (1,) * x.ndim)
 
 
 @final
