@@ -6,6 +6,7 @@ starts to wait), `resumed` (it goes on), `done` (the result is complete locally)
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -74,8 +75,26 @@ class Ring:
 
 
 def site() -> str:
-    """The line of the innermost caller outside this package, as "file.py:12"."""
+    """The line of the user's code that calls, as "file.py:12": of the innermost caller outside this package, and, unless
+    there is no other, outside of what is installed, such as the framework that traces a function."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
-    return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    if frame is None:
+        return "?"
+    innermost = frame
+    while frame is not None and _is_foreign(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        frame = innermost
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+@functools.cache
+def _is_foreign(file: str) -> bool:
+    """Whether a file is of this package, an installed one, the standard library, or none at all."""
+    roots = (PACKAGE, _STANDARD_LIBRARY, "<frozen")
+    return file.startswith(roots) or f"{os.sep}site-packages{os.sep}" in file or "__autograph_generated" in file
+
+
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep

@@ -205,9 +205,13 @@ class ReplicatedEngine:
             overlapped=self._carrier.overlapped_gradients,
             in_place=self.launched,
         )
-        if self.keyed:
-            return self._carrier.spmd(step)
-        return self._carrier.spmd(lambda *arguments: step(*arguments, self._wire.key()))
+        keyed = self.keyed
+
+        def train_step(*arguments: Any) -> Any:
+            return step(*arguments) if keyed else step(*arguments, self._wire.key())
+
+        train_step.__qualname__ = "train_step"  # as reports name it
+        return self._carrier.spmd(train_step)
 
     def evaluate(self, x: Any, y: Any, weights: Any) -> tuple[Figure, ...]:
         """(loss, *metrics) of a global batch, of replica 0's model, not in training; sharded: and its weight."""

@@ -81,6 +81,8 @@ class DistributedEngine(LaunchedEngine):
         super().end()
         self._compiled.clear()
         self._programs.end()
+        self.channel.stepped()  # whatever nobody asked after has ended too
+        self.channel.waiting(None)
 
     # Collectives, outside of spmd
 
