@@ -25,7 +25,7 @@ from unisync.backends import import_backend
 from unisync.errors import StateError
 
 import_backend("jax")
-from unisync.backends.jax import _aborts, _cluster, _failures, _layout  # noqa: E402
+from unisync.backends.jax import _aborts, _cluster, _failures, _layout, _pace  # noqa: E402
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.timeout(150)
@@ -168,6 +168,52 @@ def test_a_queue_that_takes_longer_than_the_timeout_goes_on(launch, small):
         print("fine")
     """)
     )
+
+
+class Mark:
+    """An array that is there when the test says so."""
+
+    ready = False
+
+    def is_ready(self):
+        return self.ready
+
+    def is_deleted(self):
+        return False
+
+
+class Watchful(_pace.Alarm):
+    period_s = 60.0
+
+    def __init__(self):
+        self.tokens = []
+
+    def check(self, waited_s):
+        raise AssertionError
+
+    def look(self, pace):
+        raise AssertionError
+
+    def token(self, mark):
+        self.tokens.append(Mark())
+        return self.tokens[-1]
+
+
+def test_the_oldest_of_large_steps_is_known_though_their_results_are_dropped():
+    alarm = Watchful()
+    pace = _pace.Pace(True, alarm)
+    for _ in range(5):
+        pace.stepped(Mark(), small=False)
+    assert not pace.unfinished()  # nothing is left of the last one's results
+    first = pace.oldest()
+    assert first() is alarm.tokens[0]
+    assert pace.oldest() is first
+    alarm.tokens[0].ready = alarm.tokens[1].ready = True
+    assert pace.oldest()() is alarm.tokens[2]
+    for token in alarm.tokens:
+        token.ready = True
+    assert pace.oldest() is None
+    pace.end()
 
 
 def test_a_world_made_again(launch):
