@@ -49,7 +49,7 @@ def variable(name: str) -> str:
 
 
 def child_environment(own: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a child process: this one's, with variables of its own, and others unless the user set them."""
+    """The environment of a child process: this one's, with variables of its own, and defaults of what is not set."""
     return {**defaults, **os.environ, **own}
 
 
