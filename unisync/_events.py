@@ -75,8 +75,8 @@ class Ring:
 
 
 def site() -> str:
-    """The line of the user's code that calls, as "file.py:12": of the innermost caller outside this package and, if there
-    is one, outside of what is installed, such as the framework that traces a function."""
+    """The line of the user's code that calls, as "file.py:12": of the innermost caller outside this package and, if
+    there is one, outside of what is installed, such as the framework that traces a function."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
