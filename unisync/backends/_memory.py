@@ -6,6 +6,7 @@ buffers all hold the array that owns the memory.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from typing import Any, final
@@ -14,6 +15,9 @@ import numpy as np
 
 POOL_BYTES = 256 * 2**20
 """How much memory a pool remembers at most, in use or not."""
+
+LARGE_BYTES = 256 * 2**10
+"""Memory of this size comes page by page as it is first written, which takes longer than what is written there."""
 
 _LINE_BYTES = 64  # a line of the cache: rows begin with one
 
@@ -34,6 +38,13 @@ class Pool:
         block = self._block(count * stride + _LINE_BYTES)
         begin = -block.__array_interface__["data"][0] % _LINE_BYTES
         return np.ndarray((count, size), dtype, block, begin, (stride, dtype.itemsize))
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An array holding anything; a small one is NumPy's business, whose allocator has such memory at hand."""
+        dtype, size = np.dtype(dtype), math.prod(shape)
+        if size * dtype.itemsize < LARGE_BYTES:
+            return np.empty(shape, dtype)
+        return self.rows(1, size, dtype)[0].reshape(shape)
 
     def clear(self) -> None:
         """Forget all blocks; those in use live as long as they are seen."""

@@ -12,9 +12,9 @@ from unisync.backends import load_mpi
 from unisync.backends._derivatives import DifferentiableEngine
 from unisync.backends._engine import Groups, Handle, ReduceOp
 from unisync.backends._launched import LaunchedEngine, Member
+from unisync.backends._memory import Pool
 from unisync.backends.numpy import _mpi, _tape
 from unisync.backends.numpy._differentiable import differentiable
-from unisync.backends.numpy._results import Results
 from unisync.errors import ArgumentError, CollectiveMismatchError, unknown
 
 ENGINES: tuple[str, ...] = ("mpi",)
@@ -57,7 +57,7 @@ class MpiEngine(DifferentiableEngine, LaunchedEngine):
         self._waiter = _mpi.Waiter(mpi, self.channel, timeout_s, self._label)
         self._world = self._last = _mpi.Peers(mpi, comm, self._waiter)
         self._groups: dict[tuple[int, ...], _mpi.Peers] = {}
-        self._results = Results()
+        self._results = Pool()
         self._sends: list[tuple[Any, Any]] = []  # requests, and the memory that they read
         self._under_way: list[_Pending] = []
         self._given_up: list[Any] = []  # requests that will not end, and the memory that they may still use
