@@ -5,12 +5,14 @@ All of it is worked out in the channel's thread: nothing is added to a collectiv
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 from unisync._events import PACKAGE, Event, Ring, now_ns
@@ -150,18 +152,34 @@ def _events(ring: Ring | None) -> list[Event]:
 def _inside() -> set[tuple[str, str]]:
     """The functions of _CALLS and _WAITS that threads of this process are in."""
     found: set[tuple[str, str]] = set()
-    for frame in list(sys._current_frames().values()):
-        while frame is not None:
-            code = frame.f_code
-            if code.co_filename.startswith(PACKAGE):
-                found.add((os.path.basename(code.co_filename), code.co_qualname))
-            frame = frame.f_back
+    with _no_collection():
+        for frame in list(sys._current_frames().values()):
+            while frame is not None:
+                code = frame.f_code
+                if code.co_filename.startswith(PACKAGE):
+                    found.add((os.path.basename(code.co_filename), code.co_qualname))
+                frame = frame.f_back
     return found & (_CALLS | _WAITS)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing is collected in a block that looks at frames of other threads. Python makes the objects for them as they
+    are asked for; a collection that this set off could run a destructor that lets the other thread go on, and the
+    frames would be gone while Python still refers to them (seen with torch's process groups on Python 3.11)."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def main_line() -> str:
     """The line of the user's code that the main thread is at; empty outside of it, as at the end of the process."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    with _no_collection():
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+            frame = frame.f_back
+        return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

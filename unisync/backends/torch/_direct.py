@@ -20,6 +20,7 @@ from unisync.backends.torch._messages import (
     HEADER_BYTES,
     SHORT_BYTES,
     Announced,
+    Sent,
     Swap,
     announce,
     as_bytes,
@@ -56,7 +57,7 @@ class Direct:
         self._started = 0
         self._inboxes: dict[int, torch.Tensor] = {}
         self._swaps: dict[Any, Swap] = {}
-        self._posted: list[tuple[Any, torch.Tensor]] = []
+        self._leaving: list[Sent] = []
 
     def all_reduce(self, x: torch.Tensor, op: str, members: Members, call: str) -> torch.Tensor:
         if x.nbytes <= SHORT_BYTES:
@@ -198,9 +199,11 @@ class Direct:
 
     def post(self, x: torch.Tensor, to: int, call: str) -> None:
         """Send a copy, without waiting for its arrival."""
-        self._posted = [(work, kept) for work, kept in self._posted if not work.is_completed()]
-        kept = as_bytes(x).clone()
-        self._posted += [(work, kept) for work in announce(self._pg, [to], kept, call, _POSTED)]
+        self._leave(announce(self._pg, [to], as_bytes(x).clone(), call, _POSTED))
+
+    def _leave(self, sent: list[Sent]) -> None:
+        """Keep messages that nobody here may wait for until they have left."""
+        self._leaving = [each for each in self._leaving if not each.is_completed()] + sent
 
     def fetch(self, like: torch.Tensor, source: int, call: str) -> torch.Tensor:
         """What `post` sent."""
@@ -212,13 +215,20 @@ class Direct:
         """An all-reduce of a short array, under way."""
         tag = _LATER + self._started % _LATER_TAGS
         self._started += 1
-        return Started(*self._swap(as_bytes(x), members, call, tag), self._rank, x, op, members, call)
+        expected, sent = self._swap(as_bytes(x), members, call, tag)
+        self._leave(sent)  # the others wait for them even if this process never asks for the result
+        return Started(expected, sent, self._rank, x, op, members, call)
+
+    def end(self) -> None:
+        """Let go of the process group, which is then destroyed here and not by a garbage collection anywhere."""
+        self._pg = None
+        self._swaps, self._inboxes, self._leaving = {}, {}, []
 
     # Messages
 
     def _swap(
         self, data: torch.Tensor, members: Members, call: str, tag: int
-    ) -> tuple[dict[int, Announced], list[Any]]:
+    ) -> tuple[dict[int, Announced], list[Sent]]:
         """The same bytes to all other members: what is expected of them, and the works of what is sent."""
         expected = self._expect(members, tag)
         return expected, announce(self._pg, [r for r in members if r != self._rank], data, call, tag)

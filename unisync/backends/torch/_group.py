@@ -51,9 +51,14 @@ class ProcessGroups:
             )
             sys.excepthook = hook
             self.whole: Any = dist.group.WORLD
-            return
-        _check_same_world(member)
-        self.whole = dist.new_group(list(range(member.size)), timeout=self._timeout, backend=name)
+        else:
+            _check_same_world(member)
+            self.whole = dist.new_group(list(range(member.size)), timeout=self._timeout, backend=name)
+        self._all_connected("torch/joined")
+
+    def _all_connected(self, name: str) -> None:
+        """Wait until all are connected: who then ended its world at once would break the connections of the others."""
+        self._member.channel.barrier(name, max(self._timeout.total_seconds(), _JOINING_S))
 
     def within(self, groups: Groups | None) -> Any:
         """The process group of this process's group. Its ranks count in ascending order.
@@ -68,6 +73,7 @@ class ProcessGroups:
                 made = dist.new_group(sorted(group), timeout=self._timeout, backend=self._name)
                 if self._member.rank in group:
                     own = self._parts[groups] = made
+            self._all_connected(f"torch/groups/{len(self._parts)}")
         return own
 
     def end(self) -> None:

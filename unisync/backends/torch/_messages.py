@@ -63,14 +63,33 @@ class Announced:
         return self._work.is_completed()
 
 
-def announce(pg: Any, peers: list[int], payload: torch.Tensor, call: str, tag: int) -> list[Any]:
-    """Send bytes to some processes; the works must be kept until they have ended."""
+@final
+class Sent:
+    """A message on its way, and its bytes, which gloo's work does not keep alive."""
+
+    __slots__ = ("_data", "_work")
+
+    def __init__(self, pg: Any, peer: int, data: torch.Tensor, tag: int) -> None:
+        self._data = data
+        self._work = pg.send([data], peer, tag)
+
+    def wait(self) -> None:
+        """Until it has left."""
+        self._work.wait()
+
+    def is_completed(self) -> bool:
+        """Whether it has left."""
+        return self._work.is_completed()
+
+
+def announce(pg: Any, peers: list[int], payload: torch.Tensor, call: str, tag: int) -> list[Sent]:
+    """Send bytes to some processes; what is returned must be kept until it has left."""
     length = payload.numel()
     if length > SHORT_BYTES:
         frame = torch.cat((_length(length), _header(call)))
-        return [pg.send([x], peer, tag) for peer in peers for x in (frame, payload)]
+        return [Sent(pg, peer, x, tag) for peer in peers for x in (frame, payload)]
     frame = torch.cat((_length(length), _header(call), payload))
-    return [pg.send([frame], peer, tag) for peer in peers]
+    return [Sent(pg, peer, frame, tag) for peer in peers]
 
 
 @final

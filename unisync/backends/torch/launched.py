@@ -58,6 +58,10 @@ class GlooProcesses(TorchProcesses):
         super().__init__(backend, member, device, timeout_s)
         self._direct = Direct(self._groups.whole, self.rank)
 
+    def end(self) -> None:
+        self._direct.end()
+        super().end()
+
     def plain_reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
         x, back = _addable(x, op)
         label = self.call(op, x, groups)
