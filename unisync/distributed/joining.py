@@ -175,9 +175,11 @@ def _leave_well(channel: Channel, coordinator: Coordinator | None) -> None:
         _end_soon()
         before(kind, error, trace)
 
+    pid = os.getpid()
+
     def leave() -> None:
         channel.close()
-        if coordinator is not None:
+        if coordinator is not None and os.getpid() == pid:  # nothing serves in a child made by os.fork
             _stay(coordinator)
 
     sys.excepthook = tell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 
@@ -190,3 +191,13 @@ def test_shared_memory_has_no_name_that_could_be_left_behind(world):
     with open("/proc/self/maps") as maps:
         mapped = {line.split()[5] for line in maps if "mpich_shm" in line}
     assert not any(os.path.exists(path) for path in mapped)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads
+def test_a_forked_child_that_ends_leaves_mpi_to_its_parent(world):
+    child = os.fork()
+    if not child:
+        atexit._run_exitfuncs()  # as sys.exit does at last
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert us.all_reduce(np.ones(1), "sum") == world.size

@@ -238,9 +238,11 @@ def leave_at_exit(mpi: Any, channel: Channel) -> None:
     if _leaving:
         return
     _leaving = True
-    comm = mpi.COMM_WORLD.Dup()
+    comm, pid = mpi.COMM_WORLD.Dup(), os.getpid()
 
     def leave() -> None:
+        if os.getpid() != pid:  # a child made by os.fork; its MPI is its parent's
+            return
         failed = channel.verdict is not None or getattr(sys, "last_value", None) is not None
         if failed or _unfinished or mpi.Is_finalized():
             return
