@@ -28,7 +28,7 @@ import_backend("jax")
 from unisync.backends.jax import _aborts, _cluster, _failures, _layout, _pace  # noqa: E402
 
 ROOT = Path(__file__).parent.parent.parent
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
 @pytest.fixture

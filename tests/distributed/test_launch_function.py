@@ -23,7 +23,7 @@ from unisync.errors import (
     UnknownNameError,
 )
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX processes")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX processes")]
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -32,15 +32,6 @@ def passes(backend, replicas, *arguments, within_s):
     assert done.stdout.count(" passed") == replicas
 
 
-COMPILED = ("jax", "tensorflow")
-
-
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("backend", [pytest.param(b, marks=pytest.mark.slow) if b in COMPILED else b for b in BACKENDS])
-def test_worlds_of_two_processes(backend):
-    passes(backend, 2, WORLDS, within_s=200.0)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("replicas", [2, 4])

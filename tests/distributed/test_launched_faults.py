@@ -13,6 +13,8 @@ import time
 import pytest
 from processes import Ranks
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 2.0
 
 FAULT = """
@@ -94,7 +96,6 @@ def test_different_shapes():
     assert ranks.line("fault") in verdict.text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "code", "kind", "text"),
     [
@@ -119,7 +120,6 @@ def test_other_faults(fault, code, kind, text):
         assert "# fault" not in second.err.splitlines()[0]
 
 
-@pytest.mark.slow
 def test_silence_is_no_fault():
     script = """
     for i in range(3):
@@ -133,7 +133,6 @@ def test_silence_is_no_fault():
         assert ranks.coordinator.verdict is None
 
 
-@pytest.mark.slow
 def test_the_launchers_death_ends_the_ranks():
     with Ranks("print('ready', flush=True); time.sleep(60)") as ranks:
         for rank in range(2):
@@ -145,7 +144,6 @@ def test_the_launchers_death_ends_the_ranks():
     assert all("the launcher has gone" in r.err for r in ended)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1 here")
 def test_a_report_while_the_main_thread_is_stuck():
     script = """
@@ -171,7 +169,6 @@ def test_a_report_while_the_main_thread_is_stuck():
     assert ended[0].err.count("its newest collectives") == 1
 
 
-@pytest.mark.slow
 def test_a_forked_child_does_not_keep_the_connection():
     fault = "os.fork() or (time.sleep(5), os._exit(0)); time.sleep(0.3); os.kill(os.getpid(), signal.SIGKILL)"
     _, _, _, verdict = fails(fault)

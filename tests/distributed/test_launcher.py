@@ -132,6 +132,7 @@ def test_what_follows_the_script_is_its_own(script, mark):
     assert result.stdout == "[0] ['--replicas', '7', '-m', 'x', '--', '--help']\n"
 
 
+@pytest.mark.slow
 def test_what_follows_the_module_is_its_own(tmp_path, monkeypatch, mark):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
@@ -184,6 +185,7 @@ def test_the_exit_code_is_the_failing_ranks(text, code, says, script, mark):
     assert bool(result.stderr) == bool(says)
 
 
+@pytest.mark.slow
 def test_the_last_lines_are_the_first_failing_ranks_traceback(script, mark):
     text = """
 def outer():
@@ -205,11 +207,13 @@ time.sleep(60)
     assert end.endswith("ValueError: boom\n")
 
 
+@pytest.mark.slow
 def test_of_two_failures_the_first_counts(script, mark):
     result = run_here("--replicas", "2", script("time.sleep(0.2 if rank == 1 else 30); sys.exit(10 + rank)"))
     assert result.exit_code == 11
 
 
+@pytest.mark.slow
 def test_a_rank_that_ignores_sigterm_is_killed(script, mark):
     text = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif rank: time.sleep(0.5); sys.exit(4)\ntime.sleep(60)"
     started = time.monotonic()
@@ -217,6 +221,7 @@ def test_a_rank_that_ignores_sigterm_is_killed(script, mark):
     assert time.monotonic() - started < ENDS_S
 
 
+@pytest.mark.slow
 def test_a_grandchild_is_not_left_running(script, mark):
     # One in the rank's own group, one in a session of its own, one that has thrown its environment away.
     text = """
@@ -253,6 +258,7 @@ OUTPUTS = {  # what a rank writes → what comes out
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_bytes_come_out_as_they_went_in(name, script, mark, tmp_path):
     written, expected = OUTPUTS[name]
@@ -266,6 +272,7 @@ def test_bytes_come_out_as_they_went_in(name, script, mark, tmp_path):
     assert (tmp_path / "logs" / "rank-0.log").read_bytes() == eval(written)
 
 
+@pytest.mark.slow
 def test_huge_output_is_whole(script, mark, tmp_path):
     text = "for i in range(200_000): sys.stdout.write(f'{rank} {i:06d} ' + 'x' * 80 + '\\n')"
     result = run_here("--replicas", "2", "--log-dir", str(tmp_path), script(text))
@@ -276,6 +283,7 @@ def test_huge_output_is_whole(script, mark, tmp_path):
         assert (tmp_path / f"rank-{rank}.log").read_text().count("\n") == 200_000
 
 
+@pytest.mark.slow
 def test_output_comes_while_the_program_runs(script, mark):
     with start("--replicas", "1", script("print('now'); time.sleep(60)")) as process:
         assert process.stdout is not None
@@ -283,6 +291,7 @@ def test_output_comes_while_the_program_runs(script, mark):
         process.send_signal(signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_the_log_holds_both_streams(script, mark, tmp_path):
     logs = tmp_path / "a" / "b"
     text = "print('out', rank); sys.stdout.flush(); time.sleep(0.3); print('err', rank, file=sys.stderr)"
@@ -291,6 +300,7 @@ def test_the_log_holds_both_streams(script, mark, tmp_path):
     assert (logs / "rank-1.log").read_text() == "out 1\nerr 1\n"
 
 
+@pytest.mark.slow
 def test_colour_only_on_a_terminal(script, mark):
     import pty
 
@@ -302,6 +312,7 @@ def test_colour_only_on_a_terminal(script, mark):
     os.close(ours)
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_job(script, mark):
     with start("--replicas", "2", script("while True: print('x' * 100); time.sleep(0.001)")) as process:
         assert process.stdout is not None
@@ -313,6 +324,7 @@ def test_a_reader_that_leaves_ends_the_job(script, mark):
 # Signals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_all(name, script, mark):
     number = getattr(signal, name)
@@ -328,6 +340,7 @@ def test_a_signal_ends_all(name, script, mark):
     assert marked(mark) == []
 
 
+@pytest.mark.slow
 def test_a_rank_may_clean_up_when_the_user_ends_the_job(script, mark, tmp_path):
     text = f"""
 def clean(*_):
@@ -347,6 +360,7 @@ time.sleep(60)
     assert (tmp_path / "saved-1").exists()
 
 
+@pytest.mark.slow
 def test_the_second_ctrl_c_does_not_wait(script, mark):
     text = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
     with start("--replicas", "2", script(text)) as process:
@@ -360,6 +374,7 @@ def test_the_second_ctrl_c_does_not_wait(script, mark):
         assert time.monotonic() - started < 3
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_terminal_reaches_the_launcher_alone(script, mark):
     # A terminal sends SIGINT to the launcher's whole process group; the ranks must hear of it from the launcher.
     text = "signal.signal(signal.SIGINT, lambda *_: print('interrupted'))\nprint('up')\ntime.sleep(60)"
@@ -372,6 +387,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_launcher_alone(script, mark):
         assert process.returncode == 130
 
 
+@pytest.mark.slow
 def test_a_rank_killed_from_outside(script, mark):
     with start("--replicas", "2", script("print(os.getpid()); time.sleep(60)")) as process:
         assert process.stdout is not None
@@ -383,6 +399,7 @@ def test_a_rank_killed_from_outside(script, mark):
         assert err.splitlines()[-1] == "unisync: rank 1 was killed by SIGKILL"
 
 
+@pytest.mark.slow
 def test_a_launcher_killed_takes_its_ranks_with_it(script, mark):
     text = "subprocess.Popen(['sleep', '100'], start_new_session=True); print('up'); time.sleep(100)"
     with start("--replicas", "2", script(text)) as process:
@@ -409,6 +426,7 @@ def ends(processes) -> list[tuple[int, str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_two_machines(script, mark, tmp_path):
     names = ["UNISYNC_RANK", "UNISYNC_SIZE", "UNISYNC_LOCAL_RANK", "UNISYNC_LOCAL_SIZE"]
     program = script(f"print(*(os.environ[n] for n in {names}), os.environ['UNISYNC_JOB'])")
@@ -420,6 +438,7 @@ def test_two_machines(script, mark, tmp_path):
     assert rows == ["[0] 0 3 0 1", "[1] 1 3 0 2", "[2] 2 3 1 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_failure_on_one_machine_ends_both(rank, script, mark):
     program = script(f"if rank == {rank}: raise ValueError('boom')\ntime.sleep(60)")
@@ -431,6 +450,7 @@ def test_a_failure_on_one_machine_ends_both(rank, script, mark):
     assert time.monotonic() - started < ENDS_S + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", [0, 1])
 def test_ctrl_c_on_one_machine_ends_both(node, script, mark):
     program = script("print('up'); time.sleep(60)")
@@ -443,6 +463,7 @@ def test_ctrl_c_on_one_machine_ends_both(node, script, mark):
         assert err == f"unisync: ended by SIGINT on node {node}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_launcher_killed_ends_the_other_machine_too(node, script, mark):
     program = script("print('up'); time.sleep(60)")
@@ -474,6 +495,7 @@ def test_a_machine_that_vanishes_is_missed(script, mark):
     assert ends(processes[1:])[0][0] == 1
 
 
+@pytest.mark.slow
 def test_a_machine_that_never_comes_is_named(script, mark):
     common = ["--nnodes", "3", "--timeout", "1", "--rendezvous", f"127.0.0.1:{free_port()}"]
     processes = [start(*common, "--node-rank", str(n), script("")) for n in (0, 1)]
@@ -482,6 +504,7 @@ def test_a_machine_that_never_comes_is_named(script, mark):
         assert "node 2 did not come" in err
 
 
+@pytest.mark.slow
 def test_node_0_that_never_comes(script, mark):
     port = free_port()
     result = run_here(
@@ -491,6 +514,7 @@ def test_node_0_that_never_comes(script, mark):
     assert f"node 0 must listen at 127.0.0.1:{port}" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -508,6 +532,7 @@ def test_machines_that_disagree(options, says, script, mark):
         assert first.wait(30) == 143
 
 
+@pytest.mark.slow
 def test_strangers_at_the_rendezvous_do_no_harm(script, mark):
     port = free_port()
     program = script("")
@@ -525,6 +550,7 @@ def _says(port: int, word: bytes) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_job_with_a_secret(script, mark, monkeypatch):
     port = free_port()
     common = ["--nnodes", "2", "--timeout", "30", "--rendezvous", f"127.0.0.1:{port}"]
@@ -540,6 +566,7 @@ def test_a_job_with_a_secret(script, mark, monkeypatch):
 # Many at a time, and one after the other
 
 
+@pytest.mark.slow
 def test_launches_at_the_same_time_do_not_clash(script, mark):
     program = script("print(os.environ['UNISYNC_COORDINATOR'])")
     found = ends([start("--replicas", "2", program) for _ in range(4)])
@@ -549,6 +576,7 @@ def test_launches_at_the_same_time_do_not_clash(script, mark):
     assert len(set.union(*ports)) == 4
 
 
+@pytest.mark.slow
 def test_nothing_is_left_in_this_process(script, mark):
     import threading
 

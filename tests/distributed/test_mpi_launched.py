@@ -12,14 +12,14 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from under_test import BACKENDS
 
-from unisync.backends.numpy import _results
 from unisync.backends.numpy._mpi import number_of
 from unisync.distributed.launch import mpi
 from unisync.errors import MissingDependencyError, StateError
+
+pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -62,7 +62,6 @@ def test_the_engine_in_two_processes():
     assert "skipped" not in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [3, 4])
 def test_the_engine_in_several_processes(replicas):
     done = run(unisync_run(replicas, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", ENGINE), 110)
@@ -264,18 +263,6 @@ def test_a_manager_whose_machines_do_not_come_can_be_ended():
 
 
 # Without MPI
-
-
-def test_results_that_are_dropped_are_forgotten_when_too_many(monkeypatch):
-    monkeypatch.setattr(_results, "KEPT_BYTES", 5 * 2**20)
-    results, kind = _results.Results(), np.dtype("float32")
-    for i in range(20):
-        results.empty(((1 << 18) + i,), kind)
-    assert sum(owner.nbytes for owner in results._owners) <= 5 * 2**20
-    held = [results.empty(((1 << 18) + i,), kind) for i in range(20)]
-    for i, array in enumerate(held):
-        array[:] = i
-    assert [int(array[-1]) for array in held] == list(range(20))
 
 
 def test_numbers_of_calls_are_the_same_in_every_process():

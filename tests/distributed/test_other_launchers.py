@@ -15,6 +15,8 @@ from processes import HERE, ROOT, Ranks
 
 from unisync.distributed.coordinator import Coordinator
 
+pytestmark = pytest.mark.slow
+
 
 def test_world_after_world():
     script = """
@@ -60,9 +62,7 @@ def by_hand():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "start", [by_rank_and_world_size, *(pytest.param(by, marks=pytest.mark.slow) for by in (by_slurm, by_hand))]
-)
+@pytest.mark.parametrize("start", [by_rank_and_world_size, by_slurm, by_hand])
 def test_rank_0_holds_the_coordinator_where_nobody_else_does(start):
     script = """
     assert us.all_gather_object(rank) == [0, 1]
@@ -79,7 +79,6 @@ def test_rank_0_holds_the_coordinator_where_nobody_else_does(start):
     assert [r.out for r in ended] == ["2 0\n", "2 1\n"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("culprit", [0, 1])
 @pytest.mark.parametrize("fault", ["raise ValueError('boom')", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_faults_where_rank_0_holds_the_coordinator(culprit, fault):
@@ -100,7 +99,6 @@ def test_faults_where_rank_0_holds_the_coordinator(culprit, fault):
         assert f"rank {culprit} failed: ValueError: boom" in survivor.err
 
 
-@pytest.mark.slow
 def test_ports_in_use_are_passed_over():
     variables = by_rank_and_world_size()
     first = int(variables(0)["MASTER_PORT"]) + 1
@@ -135,14 +133,12 @@ def started(folder, *command):
     return "".join(sorted(part for part in done.stdout.split("|") if part.strip()))
 
 
-@pytest.mark.slow
 def test_torchrun(tmp_path):
     pytest.importorskip("torch")
     run = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()))
     assert started(tmp_path, sys.executable, *run) == "2 02 1"
 
 
-@pytest.mark.slow
 def test_mpiexec(tmp_path):
     mpiexec = Path(sys.executable).parent / "mpiexec"
     if not mpiexec.exists() or importlib.util.find_spec("mpi4py") is None:

@@ -13,6 +13,7 @@ from under_test import BACKENDS
 ROOT = Path(__file__).parent.parent.parent
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif("tensorflow" not in BACKENDS, reason="tensorflow is not under test"),
     pytest.mark.skipif(bool(os.environ.get("UNISYNC_RANK")), reason="started by a launcher already"),
 ]

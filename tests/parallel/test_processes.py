@@ -14,9 +14,16 @@ from under_test import BACKENDS
 FILE = Path(__file__).with_name("launched_training.py")
 
 
-@pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.timeout(300)
+def cases():
+    """The quick ones are in every run of the tests."""
+    for backend in BACKENDS:
+        for replicas in (2, 4):
+            quick = replicas == 2 and backend in ("numpy", "torch")
+            yield pytest.param(backend, replicas, marks=() if quick else pytest.mark.slow, id=f"{backend}-{replicas}")
+
+
+@pytest.mark.parametrize(("backend", "replicas"), list(cases()))
+@pytest.mark.timeout(600)
 def test_training_over_processes(backend, replicas):
     command = [sys.executable, "-m", "unisync", "run", "--backend", backend, "--replicas", str(replicas)]
     tests = ["-m", "pytest", str(FILE), "-q", "-x", "-p", "no:cacheprovider"]

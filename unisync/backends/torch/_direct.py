@@ -53,7 +53,8 @@ class Direct:
     """
 
     def __init__(self, pg: Any, rank: int) -> None:
-        self._pg, self._rank = pg, rank
+        self._pg: Any = pg
+        self._rank = rank
         self._started = 0
         self._inboxes: dict[int, torch.Tensor] = {}
         self._swaps: dict[Any, Swap] = {}

@@ -42,7 +42,7 @@ class ProcessGroups:
         self._owns_all = not dist.is_initialized()
         bound = device if device.type == "cuda" else None
         if self._owns_all:
-            store = dist.PrefixStore(f"world{member.channel.generation}", _own_store(member))
+            store = dist.PrefixStore(f"world{member.channel.generation}", _own_store(member))  # type: ignore[attr-defined]
             # The timeout is one for joining, too: a process that imports slowly must not be late.
             member.channel.barrier("torch/joining", max(timeout_s, _JOINING_S))
             hook = sys.excepthook  # torch puts the rank before each line of a traceback, once more for each world
@@ -111,9 +111,12 @@ def _own_store(member: Member) -> Any:
             listening = socket.socket(socket.AF_INET6 if ":" in member.address else socket.AF_INET)
             listening.bind((member.address, 0))
             port = listening.getsockname()[1]
-            _store = dist.TCPStore(member.address, port, None, True, limit, False, master_listen_fd=listening.detach())
+            fd = listening.detach()
+            _store = dist.TCPStore(  # type: ignore[attr-defined]
+                member.address, port, None, True, limit, False, master_listen_fd=fd
+            )
             member.channel.put(_STORE_KEY, [member.address, port])
         else:
             host, port = member.channel.get(_STORE_KEY, _JOINING_S)
-            _store = dist.TCPStore(host, port, None, False, limit, False)
+            _store = dist.TCPStore(host, port, None, False, limit, False)  # type: ignore[attr-defined]
     return _store

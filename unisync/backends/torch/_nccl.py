@@ -79,14 +79,14 @@ class NcclProcesses(TorchProcesses):
         inputs = torch.cat([slices[members.index(r)] for r in ascending])
         result = torch.empty_like(slices[0])
         options = ReduceScatterOptions()
-        options.reduceOp = _Op.SUM
+        options.reduceOp = _Op.SUM  # type: ignore[assignment]
         group, flat = self._groups.within(groups), _real(inputs)
         self.guarded("reduce_scatter", lambda: _finish(group._reduce_scatter_base(_real(result), flat, options)))
         return back(result)
 
     def _start(self, x: torch.Tensor, op: str, groups: Groups | None, *, later: bool) -> Any:
         options = AllreduceOptions()
-        options.reduceOp, options.asyncOp = _OPS[op], later
+        options.reduceOp, options.asyncOp = _OPS[op], later  # type: ignore[assignment]
         work = self._groups.within(groups).allreduce([_real(x)], options)
         return work if later else _finish(work)
 

@@ -140,7 +140,8 @@ class GlooProcesses(TorchProcesses):
 def start_in_place(group: Any, x: torch.Tensor, op: str) -> Any:
     """The all-reduce of an array into itself, under way, by the process group's own means."""
     options = AllreduceOptions()
-    options.reduceOp = {"sum": _Op.SUM, "prod": _Op.PRODUCT, "max": _Op.MAX, "min": _Op.MIN}[op]
+    native = {"sum": _Op.SUM, "prod": _Op.PRODUCT, "max": _Op.MAX, "min": _Op.MIN}[op]
+    options.reduceOp = native  # type: ignore[assignment]
     options.asyncOp = True
     return group.allreduce([torch.view_as_real(x) if x.is_complex() else x], options)
 
