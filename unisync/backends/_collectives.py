@@ -21,7 +21,7 @@ from unisync._per_replica import PerReplica
 from unisync._types import DType, Tree
 from unisync.backends._engine import Done, Engine, Groups, Handle
 from unisync.backends._groups import check_groups
-from unisync.backends._packing import buckets, cut, flat, packed, separate_buckets, size_bytes
+from unisync.backends._packing import buckets, cut, flat, layout, packed, separate_buckets, size_bytes
 from unisync.errors import ArgumentError, ArgumentTypeError, MixedBackendsError, ShapeError, StateError, unknown
 
 Op = Literal["sum", "mean", "max", "min", "prod"]
@@ -42,7 +42,7 @@ def all_reduce(x: Tree, op: Op, groups: Any, async_op: bool) -> Any:
         partition = check_groups(groups, here.engine.size)
         if _members(here.engine, partition) > 1 and math.prod(x.shape):  # one array: what a tree needs took 4 µs
             _check_op(op, here.engine.backend.dtype_of(x))
-            return _reduce_one(here, x, op, partition)
+            return _reduce_one(here, x, "", op, partition)
     leaves, structure = tree.flatten(x)
     m = _backend(here, leaves)
     leaves = [_array(m, leaf) for leaf in leaves]
@@ -55,15 +55,16 @@ def all_reduce(x: Tree, op: Op, groups: Any, async_op: bool) -> Any:
     if async_op:
         return _Later(here, leaves, structure, op, partition)
     if here.engine.separate and len(leaves) > 1 and not any(map(here.engine.traced, leaves)):
-        label = _label("all_reduce", op, partition)
+        label = _label("all_reduce", op, partition, layout(leaves))
         return tree.unflatten(structure, _separately(here, label, leaves, op, partition))
-    return tree.unflatten(structure, packed(m, leaves, lambda array: _reduce_one(here, array, op, partition)))
+    return tree.unflatten(structure, packed(m, leaves, lambda *array: _reduce_one(here, *array, op, partition)))
 
 
-def _reduce_one(here: Scope, x: Any, op: str, groups: Groups | None) -> Any:
+def _reduce_one(here: Scope, x: Any, held: str, op: str, groups: Groups | None) -> Any:
     m = here.engine.backend
     wide, native = _widened(m, x, op)
-    result = noted(here, _label("all_reduce", op, groups), x, lambda: _reduced(here.engine, wide, native, groups))
+    label = _label("all_reduce", op, groups, held)
+    result = noted(here, label, x, lambda: _reduced(here.engine, wide, native, groups))
     return _narrowed(m, result, x)
 
 
@@ -119,14 +120,15 @@ class _Later(Handle):
         self._scope, self._structure, self._result = here, structure, None
         self._waiting = True
         m, engine = here.engine.backend, here.engine
-        size, label = _members(engine, groups), _label("all_reduce", f"{op}, async", groups)
+        size = _members(engine, groups)
         self._parts: list[tuple[Handle, Any, Callable[[], list[Any]]]] = []
         self._places: list[list[int]] = []
         for bucket in buckets(m, leaves):
             parts = [leaves[i] for i in bucket]
             array = parts[0] if len(parts) == 1 else flat(m, parts)
             wide, native = _widened(m, array, op)
-            event = _begin(here, label, array)
+            held = layout(parts) if len(parts) > 1 else ""
+            event = _begin(here, _label("all_reduce", f"{op}, async", groups, held), array)
             handle = engine.start_all_reduce(wide, "sum" if native == "mean" else native, groups)
             finish = functools.partial(self._finish, handle, event, array, parts, size if native == "mean" else None)
             self._parts.append((handle, event, finish))
@@ -160,7 +162,7 @@ def all_gather(x: Tree, groups: Any) -> Tree:
     if here is None or members == 1:
         return tree.unflatten(structure, leaves)
 
-    def gather(array: Any) -> Any:
+    def gather(array: Any, _: str = "") -> Any:  # layouts have been compared
         return noted(here, _label("all_gather", "", partition), array, lambda: here.engine.all_gather(array, partition))
 
     if len(leaves) == 1 or not here.engine.same_shapes([tuple(leaf.shape) for leaf in leaves], partition):
@@ -178,13 +180,13 @@ def reduce_scatter(x: Tree, op: str, groups: Any) -> Tree:
     shapes = [_divided(leaf, members) for leaf in leaves]
     if here is None or members == 1:
         return tree.unflatten(structure, leaves)
-    label = _label("reduce_scatter", op, partition)
 
-    def scatter(array: Any) -> Any:
+    def scatter(array: Any, held: str) -> Any:
         if m.dtype_of(array) == t.bool:  # only "sum", which is a logical or, not a sum that could wrap
             wide = m.astype(array, t.int32)
         else:
             wide, _ = _widened(m, array, op)
+        label = _label("reduce_scatter", op, partition, held)
         result = noted(here, label, array, lambda: here.engine.reduce_scatter(wide, partition))
         return _narrowed(m, m.divide(result, members) if op == "mean" else result, array)
 
@@ -208,9 +210,8 @@ def broadcast(x: Tree, root: int, groups: Any) -> Tree:
     if here is None or members == 1:
         return tree.unflatten(structure, leaves)
 
-    label = _label("broadcast", str(root), partition)
-
-    def send(array: Any) -> Any:
+    def send(array: Any, held: str) -> Any:
+        label = _label("broadcast", str(root), partition, held)
         return noted(here, label, array, lambda: here.engine.broadcast(array, root, partition))
 
     return tree.unflatten(structure, packed(m, leaves, send))
@@ -231,9 +232,8 @@ def all_to_all(x: Tree, groups: Any) -> Tree:
     if here is None or members == 1:
         return tree.unflatten(structure, leaves)
 
-    label = _label("all_to_all", "", partition)
-
-    def exchange(array: Any) -> Any:
+    def exchange(array: Any, held: str) -> Any:
+        label = _label("all_to_all", "", partition, held)
         return noted(here, label, array, lambda: here.engine.all_to_all(array, partition))
 
     return tree.unflatten(structure, packed(m, leaves, exchange, rows_in=members, rows_out=members))
@@ -246,8 +246,10 @@ def permute(x: Tree, pairs: Sequence[tuple[int, int]]) -> Tree:
         kept = leaves if checked else [m.zeros_like(leaf) for leaf in leaves]
         return tree.unflatten(structure, kept)
 
-    def move(array: Any) -> Any:
-        return noted(here, f"permute({list(checked)})", array, lambda: here.engine.permute(array, checked))
+    def move(array: Any, held: str) -> Any:
+        return noted(
+            here, _label("permute", str(list(checked)), None, held), array, lambda: here.engine.permute(array, checked)
+        )
 
     return tree.unflatten(structure, packed(m, leaves, move))
 
@@ -405,8 +407,10 @@ def _members(engine: Engine, groups: Groups | None) -> int:
 # Stamps
 
 
-def _label(op: str, detail: str, groups: Groups | None) -> str:
+def _label(op: str, detail: str, groups: Groups | None, held: str = "") -> str:
     """What the ring calls a collective: all that must be the same on all replicas, besides shape and dtype."""
+    if held:
+        detail = f"{detail}, {held}" if detail else held
     if groups is None:
         return f"{op}({detail})" if detail else op
     return f"{op}({detail}{', ' * bool(detail)}groups={[list(group) for group in groups]})"

@@ -6,8 +6,10 @@ axis 0 apart.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from unisync import _dtypes
@@ -24,18 +26,19 @@ LARGE_BYTES = 64 * 2**10
 def packed(
     m: Any,
     leaves: list[Any],
-    transform: Callable[[Any], Any],
+    transform: Callable[[Any, str], Any],
     shapes: list[tuple[int, ...]] | None = None,
     rows_in: int = 1,
     rows_out: int = 1,
 ) -> list[Any]:
     """transform of the leaves, those of one dtype together in flat buffers; a leaf alone is not copied.
 
+    transform gets an array and the layout of what is packed in it, in a word; empty for a leaf alone.
     `shapes` are those of the results, if not the leaves' own; `rows_in` how many parts along axis 0 transform tells
     apart in what it gets, `rows_out` in what it returns.
     """
     if len(leaves) == 1 and shapes is None and 0 not in leaves[0].shape:
-        return [transform(leaves[0])]
+        return [transform(leaves[0], "")]
     results: list[Any] = [None] * len(leaves)
     for bucket in buckets(m, leaves) if len(leaves) > 1 else [[0] for _ in leaves]:
         out = [tuple(leaves[i].shape) if shapes is None else shapes[i] for i in bucket]
@@ -44,12 +47,24 @@ def packed(
                 results[i] = m.reshape(leaves[i], shape)
             continue
         if len(bucket) == 1:
-            results[bucket[0]] = transform(leaves[bucket[0]])
+            results[bucket[0]] = transform(leaves[bucket[0]], "")
             continue
         buffer = flat(m, [leaves[i] for i in bucket], rows_in)
-        for i, part in zip(bucket, cut(m, transform(buffer), out, rows_out), strict=True):
+        moved = transform(buffer, layout(leaves[i] for i in bucket))
+        for i, part in zip(bucket, cut(m, moved, out, rows_out), strict=True):
             results[i] = part
     return results
+
+
+def layout(leaves: Iterable[Any]) -> str:
+    """What must be the same on all replicas of leaves side by side in a buffer, besides its length: how many they are,
+    and a checksum of their shapes."""
+    return _layout(tuple(tuple(leaf.shape) for leaf in leaves))
+
+
+@functools.lru_cache(4096)
+def _layout(shapes: tuple[tuple[int, ...], ...]) -> str:
+    return f"{len(shapes)} arrays #{zlib.crc32(repr(shapes).encode()):08x}"
 
 
 def buckets(m: Any, leaves: list[Any]) -> list[list[int]]:
