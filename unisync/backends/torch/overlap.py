@@ -57,17 +57,19 @@ class Bucket:
 
 
 def buckets(leaves: Sequence[torch.Tensor], order: Sequence[int], figures: int, dtype: torch.dtype) -> list[Bucket]:
-    """The buckets of leaves whose gradients appear in some order; the figures are in the first of their dtype."""
+    """The buckets of leaves whose gradients appear in some order; the figures are in the first of their dtype. A bucket
+    is full with the leaf that takes it past its bytes."""
     made: list[Bucket] = []
     filling: dict[torch.dtype, Bucket] = {}
     for i in order:
         wide = torch.float32 if leaves[i].dtype in _HALF else leaves[i].dtype
         bucket = filling.get(wide)
-        cap = FIRST_BUCKET_BYTES if bucket is not None and bucket is made[0] else BUCKET_BYTES
-        if bucket is None or (bucket.length + leaves[i].numel()) * wide.itemsize > cap:
+        if bucket is None:
             bucket = filling[wide] = Bucket(wide)
             made.append(bucket)
         bucket.add(i, leaves[i].numel())
+        if bucket.length * wide.itemsize >= (FIRST_BUCKET_BYTES if bucket is made[0] else BUCKET_BYTES):
+            del filling[wide]
     first = next((b for b in made if b.dtype is dtype), None)
     if first is None:
         first = Bucket(dtype)
