@@ -129,7 +129,9 @@ class _Later(Handle):
             wide, native = _widened(m, array, op)
             held = layout(parts) if len(parts) > 1 else ""
             event = _begin(here, _label("all_reduce", f"{op}, async", groups, held), array)
-            handle = engine.start_all_reduce(wide, "sum" if native == "mean" else native, groups)
+            started = "sum" if native == "mean" else native
+            # No numbers, no message, which not every engine can send.
+            handle = engine.start_all_reduce(wide, started, groups) if math.prod(array.shape) else Done(wide)
             finish = functools.partial(self._finish, handle, event, array, parts, size if native == "mean" else None)
             self._parts.append((handle, event, finish))
             self._places.append(bucket)

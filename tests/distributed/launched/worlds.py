@@ -165,3 +165,9 @@ def test_its_report(all_processes):
     assert f"rank {all_processes.process_index} is at " in report
     assert f"rank {(all_processes.process_index + 1) % all_processes.size} is " in report
     us.barrier()
+
+
+def test_sums_of_no_numbers_that_are_not_waited_for(all_processes):
+    empty, tree = us.asarray(np.zeros(0, "float32")), {"a": us.asarray(np.zeros((3, 0), "float32"))}
+    assert tuple(us.all_reduce(empty, "sum", async_op=True).wait().shape) == (0,)
+    assert tuple(us.all_reduce(tree, async_op=True).wait()["a"].shape) == (3, 0)
