@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -58,7 +59,7 @@ class Direct:
         self._started = 0
         self._inboxes: dict[int, torch.Tensor] = {}
         self._swaps: dict[Any, Swap] = {}
-        self._leaving: list[Sent] = []
+        self._leaving: list[Sent | Announced] = []
 
     def all_reduce(self, x: torch.Tensor, op: str, members: Members, call: str) -> torch.Tensor:
         if x.nbytes <= SHORT_BYTES:
@@ -200,11 +201,11 @@ class Direct:
 
     def post(self, x: torch.Tensor, to: int, call: str) -> None:
         """Send a copy, without waiting for its arrival."""
-        self._leave(announce(self._pg, [to], as_bytes(x).clone(), call, _POSTED))
+        self._leave(list(announce(self._pg, [to], as_bytes(x).clone(), call, _POSTED)))
 
-    def _leave(self, sent: list[Sent]) -> None:
-        """Keep messages that nobody here may wait for until they have left."""
-        self._leaving = [each for each in self._leaving if not each.is_completed()] + sent
+    def _leave(self, messages: list[Sent | Announced]) -> None:
+        """Keep messages that nobody here may wait for until they are through."""
+        self._leaving = [each for each in self._leaving if not each.is_completed()] + messages
 
     def fetch(self, like: torch.Tensor, source: int, call: str) -> torch.Tensor:
         """What `post` sent."""
@@ -217,8 +218,17 @@ class Direct:
         tag = _LATER + self._started % _LATER_TAGS
         self._started += 1
         expected, sent = self._swap(as_bytes(x), members, call, tag)
-        self._leave(sent)  # the others wait for them even if this process never asks for the result
+        # They must come and go even if this process never asks for the result: gloo stalls on one without a buffer.
+        self._leave([*sent, *expected.values()])
         return Started(expected, sent, self._rank, x, op, members, call)
+
+    def flush(self, limit_s: float, given_up: Callable[[], bool]) -> None:
+        """Wait until what was sent without waiting has left, which needs the others to take it."""
+        end = time.monotonic() + limit_s
+        while any(not each.is_completed() for each in self._leaving if isinstance(each, Sent)):
+            if given_up() or time.monotonic() > end:
+                return
+            time.sleep(0.001)
 
     def end(self) -> None:
         """Let go of the process group, which is then destroyed here and not by a garbage collection anywhere."""

@@ -20,6 +20,9 @@ from unisync.errors import ArgumentError, unknown
 
 ENGINES: tuple[str, ...] = ("gloo", "nccl")
 
+FLUSH_S = 5.0
+"""How long the end of a world waits for messages that others have not received."""
+
 
 def make_engine(name: str | None, member: Member, device: Any, timeout_s: float) -> TorchProcesses:
     """The engine of this process: nccl where there are CUDA devices, unless `device` is "cpu"; else gloo."""
@@ -59,6 +62,8 @@ class GlooProcesses(TorchProcesses):
         self._direct = Direct(self._groups.whole, self.rank)
 
     def end(self) -> None:
+        # A message sent last is on its way still; one that nobody receives must not hold up the end for long.
+        self._direct.flush(min(self.timeout_s, FLUSH_S), lambda: self.channel.verdict is not None)
         self._direct.end()
         super().end()
 
