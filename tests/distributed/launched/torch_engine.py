@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import socket
+import time
 import weakref
 
 import numpy as np
@@ -118,6 +119,16 @@ def test_an_asynchronous_sum_may_be_forgotten(world):
     for _ in range(50):
         us.all_reduce(torch.ones(10), "sum", async_op=True)
     assert float(us.all_reduce(torch.ones(()), "sum")) == world.size
+
+
+@pytest.mark.parametrize("length", [0, 3, LONG])
+def test_an_asynchronous_sum_ends_by_itself(world, length):
+    handle = us.all_reduce(torch.ones(length), "sum", async_op=True)
+    end = time.monotonic() + 20
+    while not handle.is_completed():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    assert equal(handle.wait(), torch.full((length,), float(world.size)))
 
 
 def test_no_gradient_goes_through_an_asynchronous_sum(world):

@@ -8,6 +8,7 @@ adds up one slice, which the others then collect, so that each sends twice the a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -30,8 +31,7 @@ from unisync.backends.torch._messages import (
 
 _NOW = 1  # the tag of collectives that are waited for where they are called
 _POSTED = 2  # of messages between two replicas
-_LATER = 16  # the first of the tags of those under way beside others
-_LATER_TAGS = 1024
+_UNRECEIVED = 1000  # so many messages between two replicas may be on their way
 _KNOWN_SWAPS = 256
 
 _OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
@@ -56,10 +56,9 @@ class Direct:
     def __init__(self, pg: Any, rank: int) -> None:
         self._pg: Any = pg
         self._rank = rank
-        self._started = 0
         self._inboxes: dict[int, torch.Tensor] = {}
         self._swaps: dict[Any, Swap] = {}
-        self._leaving: list[Sent | Announced] = []
+        self._posted: list[Sent] = []
 
     def all_reduce(self, x: torch.Tensor, op: str, members: Members, call: str) -> torch.Tensor:
         if x.nbytes <= SHORT_BYTES:
@@ -200,12 +199,11 @@ class Direct:
         self.lengths(0, members)
 
     def post(self, x: torch.Tensor, to: int, call: str) -> None:
-        """Send a copy, without waiting for its arrival."""
-        self._leave(list(announce(self._pg, [to], as_bytes(x).clone(), call, _POSTED)))
-
-    def _leave(self, messages: list[Sent | Announced]) -> None:
-        """Keep messages that nobody here may wait for until they are through."""
-        self._leaving = [each for each in self._leaving if not each.is_completed()] + messages
+        """Send a copy, without waiting for its arrival, unless very many have not been received."""
+        self._posted += announce(self._pg, [to], as_bytes(x).clone(), call, _POSTED)
+        if len(self._posted) > _UNRECEIVED:  # gloo does not say which have left, only that one has
+            oldest, self._posted = self._posted[: _UNRECEIVED // 2], self._posted[_UNRECEIVED // 2 :]
+            _wait(oldest)
 
     def fetch(self, like: torch.Tensor, source: int, call: str) -> torch.Tensor:
         """What `post` sent."""
@@ -213,27 +211,18 @@ class Direct:
         self._receive(source, as_bytes(out), call, _POSTED)
         return out
 
-    def start(self, x: torch.Tensor, op: str, members: Members, call: str) -> Started:
-        """An all-reduce of a short array, under way."""
-        tag = _LATER + self._started % _LATER_TAGS
-        self._started += 1
-        expected, sent = self._swap(as_bytes(x), members, call, tag)
-        # They must come and go even if this process never asks for the result: gloo stalls on one without a buffer.
-        self._leave([*sent, *expected.values()])
-        return Started(expected, sent, self._rank, x, op, members, call)
-
-    def flush(self, limit_s: float, given_up: Callable[[], bool]) -> None:
-        """Wait until what was sent without waiting has left, which needs the others to take it."""
+    def flush(self, limit_s: float) -> None:
+        """Wait until what was posted has left, which needs the others to receive it. If they do not, the connection to
+        them is of no use any more."""
         end = time.monotonic() + limit_s
-        while any(not each.is_completed() for each in self._leaving if isinstance(each, Sent)):
-            if given_up() or time.monotonic() > end:
-                return
-            time.sleep(0.001)
+        with contextlib.suppress(RuntimeError):
+            for sent in self._posted:
+                sent.wait(max(0.001, end - time.monotonic()))
 
     def end(self) -> None:
         """Let go of the process group, which is then destroyed here and not by a garbage collection anywhere."""
         self._pg = None
-        self._swaps, self._inboxes, self._leaving = {}, {}, []
+        self._swaps, self._inboxes, self._posted = {}, {}, []
 
     # Messages
 
@@ -299,34 +288,6 @@ class Direct:
             elif own is not None:
                 place.copy_(own)
         _wait(works)
-
-
-@final
-class Started:
-    """An all-reduce whose messages are on their way."""
-
-    def __init__(
-        self, expected: dict[int, Announced], sent: list[Any], rank: int, x: torch.Tensor, op: str, members: Members,
-        call: str,
-    ) -> None:  # fmt: skip
-        self._expected, self._sent, self._rank = expected, sent, rank
-        self._x, self._op, self._members, self._call = x, op, members, call
-
-    def wait(self) -> torch.Tensor:
-        """The result; called once."""
-        own = self._x.reshape(-1)
-        parts = [own if r == self._rank else self._arrived(self._expected[r]) for r in self._members]
-        _wait(self._sent)
-        return _total(parts, self._op).reshape(self._x.shape)
-
-    def _arrived(self, expected: Announced) -> torch.Tensor:
-        data = expected.short(expected.length(self._call))
-        assert data is not None
-        return data.view(self._x.dtype)
-
-    def is_completed(self) -> bool:
-        """Whether everything has arrived."""
-        return all(e.is_completed() for e in self._expected.values()) and all(w.is_completed() for w in self._sent)
 
 
 def _total(parts: list[torch.Tensor], op: str, out: torch.Tensor | None = None) -> torch.Tensor:

@@ -12,6 +12,7 @@ gloo keeps the order of messages between two processes that have the same tag.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from typing import Any, final
 
@@ -59,9 +60,6 @@ class Announced:
         """The payload, if it came with the announcement."""
         return self._frame[HEADER_BYTES : HEADER_BYTES + length] if length <= SHORT_BYTES else None
 
-    def is_completed(self) -> bool:
-        return self._work.is_completed()
-
 
 @final
 class Sent:
@@ -73,13 +71,12 @@ class Sent:
         self._data = data
         self._work = pg.send([data], peer, tag)
 
-    def wait(self) -> None:
-        """Until it has left."""
-        self._work.wait()
-
-    def is_completed(self) -> bool:
-        """Whether it has left."""
-        return self._work.is_completed()
+    def wait(self, limit_s: float | None = None) -> None:
+        """Until it has left; past the limit the connection is closed."""
+        if limit_s is None:
+            self._work.wait()
+        else:
+            self._work.wait(datetime.timedelta(seconds=limit_s))
 
 
 def announce(pg: Any, peers: list[int], payload: torch.Tensor, call: str, tag: int) -> list[Sent]:

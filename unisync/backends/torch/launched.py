@@ -13,7 +13,6 @@ from unisync.backends._engine import Done, Groups, Handle, ReduceOp
 from unisync.backends._launched import Member
 from unisync.backends.torch._direct import Direct
 from unisync.backends.torch._group import use_interface
-from unisync.backends.torch._messages import SHORT_BYTES
 from unisync.backends.torch._nccl import NcclProcesses, cuda_device
 from unisync.backends.torch._processes import Pending, TorchProcesses
 from unisync.errors import ArgumentError, unknown
@@ -51,8 +50,9 @@ def make_engine(name: str | None, member: Member, device: Any, timeout_s: float)
 class GlooProcesses(TorchProcesses):
     """Replicas as processes on CPUs.
 
-    Sums are made in the order of the group, so that all replicas, and those of threads, have the same bits; that of
-    a long array between more than two, not waited for at once, is gloo's own, the same bits on all replicas only.
+    Sums are made in the order of the group, so that all replicas have the same bits, and those that threads have.
+    Sums that are not waited for at once are gloo's own, which goes on beside other work: the same bits on all replicas,
+    between more than two not always those of the others.
     """
 
     name = "gloo"
@@ -63,7 +63,8 @@ class GlooProcesses(TorchProcesses):
 
     def end(self) -> None:
         # A message sent last is on its way still; one that nobody receives must not hold up the end for long.
-        self._direct.flush(min(self.timeout_s, FLUSH_S), lambda: self.channel.verdict is not None)
+        if self.channel.verdict is None:
+            self._direct.flush(min(self.timeout_s, FLUSH_S))
         self._direct.end()
         super().end()
 
@@ -77,10 +78,7 @@ class GlooProcesses(TorchProcesses):
         self.check_not_traced(x)
         x, back = _addable(x, op)
         members, label = self.members(groups), self.call(op, x, groups)
-        if x.nbytes <= SHORT_BYTES:
-            started = self.guarded(label, lambda: self._direct.start(x, op, members, label))
-            return Pending(self, label, lambda: back(started.wait()), started.is_completed)
-        if op == "prod" and x.is_complex():  # which gloo cannot
+        if not x.numel() or (op == "prod" and x.is_complex()):  # which gloo cannot
             return Done(back(self.guarded(label, lambda: self._direct.all_reduce(x, op, members, label))))
         dtype, result = x.dtype, x.to(torch.int32) if x.dtype is torch.int16 else x.clone()
         work = self.guarded(label, lambda: start_in_place(self._groups.within(groups), result, op))
