@@ -131,6 +131,16 @@ def test_an_asynchronous_sum_ends_by_itself(world, length):
     assert equal(handle.wait(), torch.full((length,), float(world.size)))
 
 
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("length", [3, LONG])
+def test_nan_wins_on_all_ranks(backend, op, length):
+    with us.init_distributed() as world:
+        for source in range(world.size):
+            x = torch.full((length,), torch.nan if world.process_index == source else float(world.process_index))
+            for found in (us.all_reduce(x, op), us.all_reduce(x, op, async_op=True).wait()):
+                assert all(us.all_gather_object(bool(found.isnan().all())))
+
+
 def test_no_gradient_goes_through_an_asynchronous_sum(world):
     with pytest.raises(TraceError, match="async_op"):
         us.grad(lambda x: us.all_reduce(x, "sum", async_op=True).wait())(torch.ones(()))

@@ -78,7 +78,9 @@ class GlooProcesses(TorchProcesses):
         self.check_not_traced(x)
         x, back = _addable(x, op)
         members, label = self.members(groups), self.call(op, x, groups)
-        if not x.numel() or (op == "prod" and x.is_complex()):  # which gloo cannot
+        # What gloo cannot do, or does wrong: which of a number and NaN is the larger depends on the rank there.
+        ordered = op in ("max", "min") and x.is_floating_point()
+        if not x.numel() or ordered or (op == "prod" and x.is_complex()):
             return Done(back(self.guarded(label, lambda: self._direct.all_reduce(x, op, members, label))))
         dtype, result = x.dtype, x.to(torch.int32) if x.dtype is torch.int16 else x.clone()
         work = self.guarded(label, lambda: start_in_place(self._groups.within(groups), result, op))
