@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, final
 
 from unisync import _events
+from unisync.errors import StateError
 
 _local = threading.local()
 
@@ -100,3 +102,26 @@ def set_world(world: Any) -> None:
     """Make a world the current one of the process; None for none."""
     global _world
     _world = world
+
+
+_launcher: Callable[[], str | None] | None = None
+
+
+def set_launcher(launcher: Callable[[], str | None]) -> None:
+    """Tell how to find out who started this process as one of several that it has not joined; in words, or None."""
+    global _launcher
+    _launcher = launcher
+
+
+def check_joined() -> None:
+    """Raise where a process would work alone that was started as one of several: it has forgotten to join them.
+
+    Raises:
+        StateError: it has.
+    """
+    launcher = None if _launcher is None else _launcher()
+    if launcher is not None:
+        raise StateError(
+            f"the process must join its world first, since {launcher}, got no call of us.init_distributed: it would "
+            "work on its own. Try: us.init_distributed() at the beginning of the script."
+        )

@@ -104,6 +104,7 @@ def free_port() -> int:
         (["--nnodes", "2", "--rendezvous", "nowhere", "x.py"], ["--rendezvous", "HOST:PORT", "nowhere"]),
         (["--nnodes", "2", "--rendezvous", "0.0.0.0:29400", "x.py"], ["--rendezvous", "other machines reach"]),
         (["--nnodes", "2", "--rendezvous", "192.0.2.1:29400", "x.py"], ["--rendezvous", "address of this machine"]),
+        (["--log-dir", "x.py/logs", "x.py"], ["`--log-dir` must be a folder that can be made", "x.py/logs"]),
         (["nowhere.py"], ["nowhere.py", "does not exist", "-m nowhere"]),
         ([], ["`script`", "got none"]),
         (["-"], ["`script`", "got none"]),

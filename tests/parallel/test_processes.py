@@ -35,3 +35,19 @@ def test_training_over_processes(backend, replicas):
     assert sorted(int(rank) for rank, _ in passed) == list(range(replicas)), output[-8000:]
     assert len({count for _, count in passed}) == 1
     assert "skipped" not in output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "us.parallelize(us.nn.Linear(2, 2), loss=us.losses.mse, optimizer=us.optim.sgd(0.1))",
+        "us.all_reduce(us.asarray(1.0))",
+    ],
+)
+def test_a_process_that_has_not_joined_its_world_does_not_work_alone(text, tmp_path):
+    script = tmp_path / "alone.py"
+    script.write_text(f"import unisync as us\n{text}\n")
+    command = [sys.executable, "-m", "unisync", "run", "--backend", "numpy", "--replicas", "2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "unisync run started it as one of 2, got no call of us.init_distributed" in done.stderr

@@ -357,6 +357,8 @@ def _here() -> Scope | None:
             f"a collective must be called by a replica, got a call outside us.spmd in a world of "
             f"{world.size} replicas. Try: us.spmd(fn)(...), with the collective inside fn."
         )
+    if world is None:
+        _context.check_joined()
     return None
 
 

@@ -76,6 +76,7 @@ def run(
         rendezvous=rendezvous,
     )
     job.check()
+    _make_folder(log_dir)
     outcome = _supervised(job)
     if outcome.code:
         typer.echo(f"unisync: {outcome.text}", err=True)
@@ -93,6 +94,17 @@ def _arguments(program: list[str], module: str | None) -> tuple[str, ...]:
             f"Try: its path, or -m {program[0].removesuffix('.py')} for a module."
         )
     return tuple(program)
+
+
+def _make_folder(log_dir: Path | None) -> None:
+    if log_dir is None:
+        return
+    try:
+        log_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(
+            f"`--log-dir` must be a folder that can be made, got {log_dir} ({error.strerror}). Try: --log-dir logs."
+        ) from error
 
 
 def _backend(name: str | None) -> str:

@@ -49,6 +49,11 @@ def place() -> Place | None:
         return _known[0]
 
 
+def joined() -> bool:
+    """Whether the process has joined its launched world."""
+    return _member is not None
+
+
 def member(keeps_mpi: bool = False) -> Member:
     """The process as a member of its launched world; the first call joins.
 

@@ -277,6 +277,17 @@ def init_distributed(
     return world
 
 
+def _unjoined() -> str | None:
+    """Who started this process as one of several, while it has not joined them."""
+    place = joining.place()
+    if place is None or joining.joined():
+        return None
+    return f"{place.launcher} started it as one of {place.size}"
+
+
+_context.set_launcher(_unjoined)
+
+
 def is_launched() -> bool:
     """Whether a launcher started this process as one of several, which `init_distributed` then finds.
 

@@ -83,6 +83,8 @@ def parallelize(
 def _engine(m: Any, params: Tree, state: Tree, key: Key, *, jit: bool, torch_compile: bool) -> Any:
     """The engine of the current world."""
     world = _context.world()
+    if world is None:
+        _context.check_joined()
     if world is None or world.size == 1:
         return Engine(m, _first(params), _first(state), key, jit=jit, torch_compile=torch_compile)
     if _context.scope() is not None:

@@ -186,7 +186,8 @@ def world_of(mpi: Any, rank: int, size: int) -> Any:
         library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
         raise StateError(
             f"MPI must have been started with the world's {size} processes, but {library} knows of {known}. "
-            "Try: unisync run --backend numpy --replicas N script.py, or the mpiexec that belongs to that library."
+            "Try: unisync run --backend numpy --replicas N script.py, or the mpiexec that belongs to that library; or "
+            "UNISYNC_BACKEND or us.set_backend, if another backend than NumPy was meant."
         )
     return mpi.COMM_WORLD.Split(0, rank)
 
