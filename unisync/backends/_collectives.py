@@ -57,7 +57,7 @@ def all_reduce(x: Tree, op: Op, groups: Any, async_op: bool) -> Any:
     if here.engine.separate and len(leaves) > 1 and not any(map(here.engine.traced, leaves)):
         label = _label("all_reduce", op, partition, layout(leaves))
         return tree.unflatten(structure, _separately(here, label, leaves, op, partition))
-    return tree.unflatten(structure, packed(m, leaves, lambda *array: _reduce_one(here, *array, op, partition)))
+    return tree.unflatten(structure, packed(m, leaves, lambda x, held: _reduce_one(here, x, held, op, partition)))
 
 
 def _reduce_one(here: Scope, x: Any, held: str, op: str, groups: Groups | None) -> Any:
