@@ -51,11 +51,12 @@ class Direct:
     Args:
         pg: the process group of the world.
         rank: this process's rank in it.
+        empty: makes new memory of a shape and dtype.
     """
 
-    def __init__(self, pg: Any, rank: int) -> None:
+    def __init__(self, pg: Any, rank: int, empty: Callable[[Sequence[int], torch.dtype], torch.Tensor]) -> None:
         self._pg: Any = pg
-        self._rank = rank
+        self._rank, self._empty = rank, empty
         self._inboxes: dict[int, torch.Tensor] = {}
         self._swaps: dict[Any, Swap] = {}
         self._posted: list[Sent] = []
@@ -68,7 +69,8 @@ class Direct:
         if len(members) > 2:
             return self._by_slices(x, op, members, call)
         expected, sent = self._swap(as_bytes(x), members, call, _NOW)
-        return _total(self._arrays(expected, sent, x, members, call, _NOW), op).reshape(x.shape)
+        parts = self._arrays(expected, sent, x, members, call, _NOW)
+        return _total(parts, op, parts[1 - members.index(self._rank)]).reshape(x.shape)
 
     def _swapped(self, x: torch.Tensor, members: Members, call: str) -> list[tuple[torch.Tensor, int]]:
         """A short array to all other members; what has come from each, in buffers that the next call uses."""
@@ -86,7 +88,7 @@ class Direct:
         flat, place, count = x.reshape(-1), members.index(self._rank), len(members)
         low = [flat.numel() * i // count for i in range(count + 1)]
         sizes = [end - begin for begin, end in itertools.pairwise(low)]
-        out = torch.empty_like(flat)
+        out = self._empty(flat.shape, x.dtype)
         own = out[low[place] : low[place + 1]]
         _total(self._own_slices(flat.split(sizes), members, call), op, own)
         into = as_bytes(out).split([size * x.element_size() for size in sizes])
@@ -115,7 +117,7 @@ class Direct:
         data = as_bytes(x)
         expected, sent = self._swap(data, members, call, _NOW)
         lengths = [expected[r].length(call) if r != self._rank else data.numel() for r in members]
-        out = x.new_empty((sum(lengths) // row, *x.shape[1:]))
+        out = self._empty((sum(lengths) // row, *x.shape[1:]), x.dtype)
         self._fill(as_bytes(out).split(lengths), expected, sent, data, members)
         return out
 
@@ -150,7 +152,7 @@ class Direct:
                 for w in announce(self._pg, [peer], part, call, _NOW)]  # fmt: skip
         for peer in expected:
             expected[peer].length(call)
-        out = torch.empty_like(x)
+        out = self._empty(x.shape, x.dtype)
         own = slices[members.index(self._rank)]
         self._fill(as_bytes(out).chunk(len(members)), expected, sent, own, members)
         return out
@@ -161,17 +163,19 @@ class Direct:
             return self._broadcast_by_slices(x, source, members, call)
         if self._rank == source:
             sent = announce(self._pg, [r for r in members if r != source], data, call, _NOW)
-            out = x.clone()
+            out = self._empty(x.shape, x.dtype).copy_(x)
             _wait(sent)
             return out
-        out = torch.empty_like(x)
+        out = self._empty(x.shape, x.dtype)
         self._receive(source, as_bytes(out), call, _NOW)
         return out
 
     def _broadcast_by_slices(self, x: torch.Tensor, source: int, members: Members, call: str) -> torch.Tensor:
         """Each member gets a slice from the source and hands it on, so that the source's link carries no more than
         twice the array."""
-        out = x.clone() if self._rank == source else torch.empty_like(x)
+        out = self._empty(x.shape, x.dtype)
+        if self._rank == source:
+            out.copy_(x)
         slices = as_bytes(out).chunk(len(members))
         own = slices[members.index(self._rank)]
         if self._rank == source:
@@ -189,7 +193,7 @@ class Direct:
         if targets == [self._rank]:
             return x.clone()
         sent = announce(self._pg, targets, as_bytes(x), call, _NOW)
-        out = torch.empty_like(x) if sources else torch.zeros_like(x)
+        out = self._empty(x.shape, x.dtype) if sources else torch.zeros_like(x)
         for source in sources:
             self._receive(source, as_bytes(out), call, _NOW)
         _wait(sent)
@@ -247,7 +251,7 @@ class Direct:
                 continue
             data = expected[r].short(expected[r].length(call))
             if data is None:
-                array = torch.empty(own.numel(), dtype=own.dtype)
+                array = self._empty((own.numel(),), own.dtype)
                 works.append(self._pg.recv([as_bytes(array)], r, tag))
             else:
                 array = data.view(own.dtype)

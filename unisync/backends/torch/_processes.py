@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
@@ -47,6 +47,10 @@ class TorchProcesses(DifferentiableEngine, LaunchedEngine):
     def end(self) -> None:
         super().end()
         self._groups.end()
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """New memory on the device, holding anything."""
+        return torch.empty(tuple(shape), dtype=dtype, device=self.devices[0])
 
     def members(self, groups: Groups | None) -> tuple[int, ...]:
         """The group of this process, in its order."""

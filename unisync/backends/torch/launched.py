@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch.distributed import AllreduceOptions, ReduceOp as _Op
 
 from unisync import _dispatch
 from unisync.backends._engine import Done, Groups, Handle, ReduceOp
 from unisync.backends._launched import Member
+from unisync.backends._memory import LARGE_BYTES, Pool
 from unisync.backends.torch._direct import Direct
 from unisync.backends.torch._group import use_interface
 from unisync.backends.torch._nccl import NcclProcesses, cuda_device
@@ -59,14 +62,22 @@ class GlooProcesses(TorchProcesses):
 
     def __init__(self, backend: Any, member: Member, device: torch.device, timeout_s: float) -> None:
         super().__init__(backend, member, device, timeout_s)
-        self._direct = Direct(self._groups.whole, self.rank)
+        self._pool = Pool()
+        self._direct = Direct(self._groups.whole, self.rank, self.empty)
 
     def end(self) -> None:
         # A message sent last is on its way still; one that nobody receives must not hold up the end for long.
         if self.channel.verdict is None:
             self._direct.flush(min(self.timeout_s, FLUSH_S))
         self._direct.end()
+        self._pool.clear()
         super().end()
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        size = math.prod(shape) * dtype.itemsize
+        if size < LARGE_BYTES:
+            return super().empty(shape, dtype)
+        return torch.from_numpy(self._pool.empty((size,), np.uint8)).view(dtype).view(tuple(shape))
 
     def plain_reduce(self, x: Any, op: str, groups: Groups | None) -> Any:
         x, back = _addable(x, op)
@@ -82,7 +93,8 @@ class GlooProcesses(TorchProcesses):
         ordered = op in ("max", "min") and x.is_floating_point()
         if not x.numel() or ordered or (op == "prod" and x.is_complex()):
             return Done(back(self.guarded(label, lambda: self._direct.all_reduce(x, op, members, label))))
-        dtype, result = x.dtype, x.to(torch.int32) if x.dtype is torch.int16 else x.clone()
+        dtype = x.dtype
+        result = self.empty(x.shape, torch.int32 if dtype is torch.int16 else dtype).copy_(x)
         work = self.guarded(label, lambda: start_in_place(self._groups.within(groups), result, op))
 
         def wait() -> torch.Tensor:

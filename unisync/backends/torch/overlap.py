@@ -140,7 +140,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self._engine, self._start, self._plan, self._counts = engine, start, plan, counts
         self._site = site()  # here, since hooks have torch's frames around them
-        self._buffers = [torch.empty(b.length, dtype=b.dtype, device=engine.devices[0]) for b in plan]
+        self._buffers = [engine.empty((b.length,), b.dtype) for b in plan]
         self._missing = [len(b.leaves) for b in plan]
         self._under_way: list[tuple[Handle, Any]] = []
         self._views: list[Any] = [None] * len(traced)
