@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 from unisync._events import PACKAGE, Event, Ring, now_ns
@@ -52,11 +52,13 @@ class Account:
     Attributes:
         step: the newest step of a compiled program; None before the first.
         waiting: what the process waits in for a device, and since when; None if it does not.
+        started: how many steps were started, which may be more than was told step by step; None if nobody counts.
     """
 
     def __init__(self) -> None:
         self.step: Step | None = None
         self.waiting: tuple[str, float] | None = None
+        self.started: Callable[[], int] | None = None
         self._ring: Ring | None = None
         self._timeout_s = 0.0
         self._epoch = 0
@@ -66,7 +68,7 @@ class Account:
 
     def watch(self, ring: Ring | None, timeout_s: float, epoch: int, uneven: bool = False) -> None:
         """Tell of another ring, of a new world."""
-        self.step = self.waiting = None
+        self.step = self.waiting = self.started = None
         self._ring, self._timeout_s, self._epoch, self._uneven = ring, timeout_s, epoch, uneven
 
     def stepped(self) -> None:
@@ -90,8 +92,10 @@ class Account:
             "collective": self._collective(events),
         }
         step, waiting = self.step, self.waiting
+        steps = max(0 if step is None else step.number + 1, 0 if self.started is None else self.started())
+        if steps:
+            state["steps"] = steps
         if step is not None:
-            state["steps"] = step.number + 1
             state["programs"] = [(step.number, step.program, step.told())]
         if waiting is not None and state["collective"] is None:
             text, since = waiting

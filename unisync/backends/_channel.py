@@ -198,6 +198,10 @@ class Channel:
         """
         self._account.step = _account.Step(number, program, sites, now_ns())
 
+    def count_steps(self, started: Callable[[], int]) -> None:
+        """Tell how many steps were started by asking, for engines that tell of few of them."""
+        self._account.started = started
+
     def stepped(self) -> None:
         """Note that all steps started so far are known to have ended; cheap."""
         self._account.stepped()

@@ -204,6 +204,8 @@ class Judge:
         if all(m.gone is None for m in self.members):
             return None
         for waiter, m in enumerate(self.members):
+            if m.gone is not None:  # what it said last is out of date
+                continue
             for gone in self.missing(waiter):
                 since = self.members[gone].gone
                 if since is None or now < since + LEFT_S:

@@ -61,6 +61,7 @@ class DistributedEngine(LaunchedEngine):
     def __init__(self, member: Member, devices: Sequence[Any], timeout_s: float) -> None:
         super().__init__(_dispatch.load("jax"), member, devices[member.rank], timeout_s)
         self._programs = _Programs(devices, timeout_s, member.channel)
+        self.channel.count_steps(self._programs.started)
         self.sharding = self._programs.sharding
         self._everywhere = NamedSharding(self.sharding.mesh, _layout.SHARED)
         self._compiled: dict[Any, Any] = {}
@@ -191,6 +192,10 @@ class _Programs(SharedProgramEngine):
         if isinstance(error, (jax.errors.JaxRuntimeError, ValueError)):
             self.note()
             _failures.raise_explained(error, label)
+
+    def started(self) -> int:
+        """How many steps with collectives were started."""
+        return self._number
 
     def note(self) -> None:
         """Tell the channel of the newest step, unless that is a collective of its own, which is in the ring.

@@ -139,7 +139,7 @@ class Seats:
 
     def __init__(self, command: Sequence[str], count: int, environment: Mapping[str, str]) -> None:
         self._start_s = time.time()
-        self._folder = tempfile.TemporaryDirectory(prefix="unisync-mpi-")
+        self._folder = _short_folder()
         self._stubs: list[socket.socket] = []
         self.seats: list[Seat] = []
         path = os.path.join(self._folder.name, "seats")
@@ -353,3 +353,9 @@ class _Process:
             self._process.wait()
         self.said()
         self._output.close()
+
+
+def _short_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for a socket, whose path the system allows about 100 bytes; /tmp if the usual place is too deep."""
+    usual = tempfile.gettempdir()
+    return tempfile.TemporaryDirectory(prefix="unisync-mpi-", dir=usual if len(os.fsencode(usual)) < 70 else "/tmp")
