@@ -41,7 +41,7 @@ test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 test-slow: .venv/.dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .
