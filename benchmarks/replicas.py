@@ -61,7 +61,9 @@ def loss_of(made: us.Trainer, batch: tuple[np.ndarray, np.ndarray]) -> float:
 
 def main() -> None:
     """Measure every installed backend."""
-    each.backend("replicas", "Replicas in one process")
+    # The trainer of one replica makes the first array, after which jax and TensorFlow make no more devices.
+    devices = str(REPLICAS)
+    each.backend("replicas", "Replicas in one process", UNISYNC_JAX_DEVICES=devices, UNISYNC_TF_DEVICES=devices)
 
 
 if __name__ == "__main__":
