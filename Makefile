@@ -11,7 +11,7 @@ help:
 	@echo "make test    set up all four backends and run the tests"
 	@echo "make test-slow  the long end-to-end tests, which make test leaves out"
 	@echo "make check   ruff, pyright and the documentation, strictly"
-	@echo "make bench   the benchmarks of docs/performance.md (about ten minutes)"
+	@echo "make bench   the benchmarks of docs/performance.md"
 	@echo "make docs    the documentation as a site in site/"
 	@echo "make setup   only set up: .venv with all four backends and the tools"
 

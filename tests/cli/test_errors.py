@@ -130,7 +130,7 @@ def test_usage_errors_are_exit_code_2(arguments):
 
 def test_a_process_of_its_own(files):
     def run(*arguments):
-        command = [sys.executable, "-m", "unisync.cli", *arguments]
+        command = [sys.executable, "-m", "unisync", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     bad = run("train", "mlp", "--data", "gone.npz")

@@ -78,7 +78,7 @@ def run_here(*arguments: str):
 
 def start(*arguments: str, **options) -> subprocess.Popen[str]:
     """The command in a process of its own."""
-    command = [sys.executable, "-m", "unisync.cli", "run", "--backend", "torch", *arguments]
+    command = [sys.executable, "-m", "unisync", "run", "--backend", "torch", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
     return subprocess.Popen(command, env=environment, **pipes)

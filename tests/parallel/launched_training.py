@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from training_cases import CASES, IMAGES, LABELS, TOKENS, make, mlp
 
 import unisync as us
 from unisync.errors import (
@@ -20,33 +21,7 @@ from unisync.errors import (
     NonFiniteError,
 )
 
-DRAWS = np.random.default_rng(7)
-IMAGES = DRAWS.normal(size=(53, 8, 8, 1)).astype(np.float32)
-LABELS = DRAWS.integers(0, 5, 53)
-TOKENS = DRAWS.integers(0, 11, (24, 6))
 BATCH = IMAGES[:16], LABELS[:16]
-
-
-def mlp(*more):
-    return us.nn.Sequential([us.nn.Flatten(), us.nn.Linear(64, 16), *more, us.nn.Tanh(), us.nn.Linear(16, 5)])
-
-
-def cnn():
-    return us.nn.Sequential(
-        [us.nn.Conv2d(1, 4, 3), us.nn.ReLU(), us.nn.MaxPool2d(2), us.nn.Flatten(), us.nn.Linear(36, 5)]
-    )
-
-
-def transformer():
-    return us.nn.Sequential(
-        [us.nn.Embedding(11, 8), us.nn.PositionalEmbedding(6, 8), us.nn.TransformerBlock(8, 2, causal=True),
-         us.nn.Linear(8, 11)]
-    )  # fmt: skip
-
-
-def make(model, optimizer=None, **options):
-    options = {"loss": us.losses.softmax_cross_entropy, **options}
-    return us.parallelize(model, optimizer=optimizer or us.optim.sgd(0.05, momentum=0.9), **options)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,14 +54,6 @@ def same_everywhere(values):
     return all(
         all(np.array_equal(a, b) for a, b in zip(values, other, strict=True)) for other in us.all_gather_object(values)
     )
-
-
-CASES = {  # name → (how to make the trainer, data, tolerance)
-    "mlp-sgd": (lambda: make(mlp(), dtype="float64"), (IMAGES, LABELS), 1e-10),
-    "mlp-adam": (lambda: make(mlp(), us.optim.adam(1e-2), dtype="float64"), (IMAGES, LABELS), 1e-10),
-    "cnn": (lambda: make(cnn()), (IMAGES, LABELS), 1e-4),
-    "transformer": (lambda: make(transformer()), (TOKENS, np.roll(TOKENS, -1, axis=1)), 1e-4),
-}
 
 
 @pytest.mark.parametrize("case", CASES)

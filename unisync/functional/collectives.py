@@ -64,7 +64,7 @@ def all_gather(x: Tree, *, groups: GroupsArgument = None) -> Tree:
 
     Args:
         x: array or tree of arrays; those of shape () are stacked. Lengths along axis 0 may differ between replicas
-            where each has a shape of its own (engines "threads" and "mirrored"; jax traces one shape for all).
+            where each has a shape of its own: not on jax, nor in `us.spmd` on TensorFlow between processes.
         groups: partition of the replicas.
 
     Returns:
@@ -156,7 +156,7 @@ def permute(x: Tree, pairs: Sequence[tuple[int, int]]) -> Tree:
 def send(x: Tree, to: int) -> None:
     """Hand a copy of x to another replica, which takes it with `recv`; does not wait for it.
 
-    Only where replicas run code of their own (engine "threads"); `permute` does the same on every engine.
+    Only where replicas run code of their own (NumPy and torch); `permute` does the same on every engine.
 
     Args:
         x: array or tree of arrays.

@@ -1,5 +1,0 @@
-"""`python -m unisync.cli`, for where the script is not on the path."""
-
-from unisync.cli import main
-
-main()
